@@ -171,6 +171,9 @@ def configure(level: LogLevel, form: LogFormat) -> None:
     handler = BackgroundHandler(sys.stderr.fileno())
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # They would log every request to a registry, with signed addresses.
+    for name in ("httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     # Lines do not name the thread, the task or the kind of process, which take time to find.
     logging.logThreads = logging.logMultiprocessing = False
     if sys.version_info >= (3, 12):

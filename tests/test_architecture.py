@@ -58,7 +58,7 @@ LIBRARIES: dict[str, set[str]] = {
         # The tools of agents.
         "mcp",
     },
-    "storage": {"obstore"},
+    "storage": {"httpx", "obstore", "pydantic"},
 }
 # Libraries for files of tables only, which take time and memory to load.
 TABLES = {

@@ -20,8 +20,14 @@ def command(repository: str, empty: bool) -> None:
     """
     from foretell.storage.errors import StorageError
     from foretell.storage.location import open_location
+    from foretell.storage.remote import is_in_registry
     from foretell.storage.repository import collect
 
+    if is_in_registry(repository):
+        raise StorageError(
+            f"{repository}: the registry itself removes what no tag names; its documentation says "
+            "how to remove tags"
+        )
     done = collect(open_location(repository), empty=empty)
     click.echo(
         f"{done.removed:,} files removed, {done.moved:,} moved to trash, {done.restored:,} restored"

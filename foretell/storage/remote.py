@@ -14,6 +14,7 @@ from foretell.storage.errors import StorageError
 # Name and version of a bundle.
 Version = tuple[str, str]
 _BUCKETS = ("s3", "gs", "az")
+_REGISTRIES = ("oci", "oci+http")
 
 
 class StoredVersion(Protocol):
@@ -146,18 +147,30 @@ def open_remote(url: str) -> Remote:
 
     Args:
         url: `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`; the prefix may
-            be empty.
+            be empty. Or models in registries, `oci://registry/path/name` with `:version` for one
+            version, separated by commas.
 
     Raises:
         StorageError: the URL is invalid, or variables of the environment are missing or invalid.
     """
+    # Each needs libraries that servers of folders do not need.
+    if is_in_registry(url):
+        from foretell.storage.oci.registry import Registry
+
+        return Registry(url)
     if url.partition("://")[0] not in _BUCKETS:
-        raise StorageError(f"{url}: expected s3://bucket/prefix, gs://… or az://…")
-    # Only object storage needs the extra.
+        raise StorageError(
+            f"{url}: expected s3://bucket/prefix, gs://…, az://… or oci://registry/path/name"
+        )
     from foretell.storage.bucket import Bucket
     from foretell.storage.location import open_location
 
     return Bucket(open_location(url))
+
+
+def is_in_registry(url: str) -> bool:
+    """Whether a URL names models in registries."""
+    return url.partition("://")[0] in _REGISTRIES
 
 
 def read_manifest(version: StoredVersion) -> Manifest:

@@ -7,7 +7,8 @@ from pathlib import Path
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
 from foretell.storage.mirror import Mirror, default_cache
-from foretell.storage.remote import open_remote
+from foretell.storage.oci import reference
+from foretell.storage.remote import is_in_registry, open_remote
 
 
 def find_bundle(text: str, cache: Path | None = None) -> Path:
@@ -15,7 +16,8 @@ def find_bundle(text: str, cache: Path | None = None) -> Path:
 
     Args:
         text: Folder of the bundle, `repository/name` for the newest version, or
-            `repository/name@version`; or the URL of one of these.
+            `repository/name@version`; or the URL of one of these. In a registry
+            `oci://registry/path/name`, with `:version` or `@digest` for one that is not the newest.
         cache: Folder for fetched bundles, which servers may share.
 
     Raises:
@@ -39,11 +41,18 @@ def pinned(text: str, bundle: Path) -> str | None:
     if "://" not in text:
         return None
     repository, name, _ = _split(text)
+    if is_in_registry(text):
+        found = reference.parse(text)
+        return str(found if found.digest else found.of(bundle.name))
     return f"{repository}/{name}@{bundle.name}"
 
 
 def _split(url: str) -> tuple[str, str, str]:
     """Repository, name and version of a URL; the version may be empty."""
+    if is_in_registry(url):
+        found = reference.parse(url)
+        # A digest stays in the URL, which then has one version.
+        return str(found.of("") if found.version else found), found.name, found.version
     head, _, last = url.rstrip("/").rpartition("/")
     last, _, version = last.partition("@")
     path = f"{head}/{last}"

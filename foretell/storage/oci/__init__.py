@@ -1,0 +1,1 @@
+"""Bundles in registries of containers (OCI)."""
