@@ -21,7 +21,7 @@ RUN python3 -m venv /opt/foretell && python3 -m venv /opt/tools && /opt/tools/bi
 ENV FINISH="set -e; /opt/tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /opt/wheel .; \
     /opt/foretell/bin/pip install --no-deps /opt/wheel/foretell-*.whl; \
     /opt/foretell/bin/pip uninstall --yes pip setuptools; \
-    LD_BIND_NOW=1 /opt/foretell/bin/python -I -c 'import foretell.service.server, foretell.service.forecast.arrow, onnxruntime, uvloop, opentelemetry.sdk.trace.export, opentelemetry.exporter.otlp.proto.http.trace_exporter, foretell.storage.mirror'; \
+    LD_BIND_NOW=1 /opt/foretell/bin/python -I -c 'import foretell.service.server, foretell.service.forecast.arrow, onnxruntime, uvloop, opentelemetry.sdk.trace.export, opentelemetry.exporter.otlp.proto.http.trace_exporter, foretell.storage.bucket, foretell.storage.oci.registry'; \
     /opt/tools/bin/cyclonedx-py environment --output-reproducible --output-file /opt/foretell/sbom.json /opt/foretell/bin/python"
 
 # Libraries come first, so that a change of the code does not install them again. The extras are

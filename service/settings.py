@@ -156,9 +156,10 @@ class Settings(BaseSettings):
 
     models: Models
     """The repository, `<models>/<name>/<version>/`: a folder, or a URL of object storage:
-    `s3://bucket/prefix`, `gs://…`, `az://…`."""
+    `s3://bucket/prefix`, `gs://…`, `az://…`. Or models in registries, separated by commas:
+    `oci://registry/path/name`, with `:version` for one version only."""
     cache: Path | None = None
-    """Folder for bundles fetched from object storage. Default: `foretell` in `$XDG_CACHE_HOME` or
+    """Folder for bundles fetched from a URL. Default: `foretell` in `$XDG_CACHE_HOME` or
     `~/.cache`; in the images `/tmp/foretell`."""
     host: str = "127.0.0.1"
     """Name or address to listen on. `::` is every address of IPv4 and IPv6 (the default of the

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     "--model",
     required=True,
     help="Folder of a bundle, or of a model for its newest version (MODEL@VERSION for another); or "
-    "the URL of either in object storage.",
+    "the URL of either in object storage, or oci://registry/path/name[:VERSION].",
 )
 @click.option(
     "--cache",
     type=NEW_FOLDER,
     envvar="FORETELL_CACHE",
-    help="Folder for models fetched from object storage; ~/.cache/foretell by default.",
+    help="Folder for models fetched from a URL; ~/.cache/foretell by default.",
 )
 @horizon_option
 @levels_option

@@ -12,7 +12,9 @@ from foretell.commands.command import Command
 @click.command("list", cls=Command, short_help="Print the bundles of a repository.")
 @click.argument("repository")
 def command(repository: str) -> None:
-    """Print the bundles in REPOSITORY: a folder, s3://bucket/prefix, gs://… or az://….
+    """Print the bundles in REPOSITORY.
+
+    That is a folder, s3://bucket/prefix, gs://…, az://… or a model oci://registry/path/name.
 
     It shows which version is pinned, and which one is a challenger (`foretell promote`).
     Checksums and graphs are not checked; `foretell verify` checks them.

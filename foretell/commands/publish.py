@@ -19,7 +19,7 @@ from foretell.commands.options import NEW_FOLDER
     "--cache",
     type=NEW_FOLDER,
     envvar="FORETELL_CACHE",
-    help="Folder for bundles fetched from object storage; ~/.cache/foretell by default.",
+    help="Folder for bundles fetched from a URL; ~/.cache/foretell by default.",
 )
 def command(
     source: str, destination: str, name: str | None, version: str | None, cache: Path | None
@@ -27,9 +27,11 @@ def command(
     """Copy the bundle SOURCE into the repository DESTINATION, as a version of a model.
 
     SOURCE is the folder of a bundle, or of a model for its newest version (MODEL@VERSION for
-    another). Both may be in object storage: s3://bucket/prefix, gs://… or az://…. Checksums are
-    verified first. Publishing is atomic: servers never see a partial version. Existing versions are
-    never changed.
+    another). Both may be in object storage: s3://bucket/prefix, gs://… or az://…. In a registry of
+    containers both are oci://registry/path/name, which names the model, with :version for a version
+    that is not the newest or next one; `docker login` saves the password. Checksums are verified
+    first. Publishing is atomic: servers never see a partial version. Existing versions are never
+    changed.
     """
     from foretell.bundle.placement import publish
     from foretell.storage.sources import find_bundle

@@ -35,15 +35,15 @@ class Listed(NamedTuple):
     Attributes:
         name: Name of the model.
         version: The version.
-        at: Time at which the manifest was written.
-        size: Size of its files in bytes.
+        at: Time at which the manifest was written; None if it is unknown.
+        size: Size of its files in bytes; None if it is unknown.
         about: Manifest, or the error of reading it.
     """
 
     name: str
     version: str
-    at: datetime
-    size: int
+    at: datetime | None
+    size: int | None
     about: Manifest | BundleError
 
 
@@ -73,7 +73,9 @@ def in_remote(url: str) -> list[Listed]:
     found = open_remote(url).listing()
 
     def one(key: Version) -> Listed:
-        version = found.open(key)
+        version = _tried(found.open, key)
+        if isinstance(version, BundleError):
+            return Listed(*key, None, None, version)
         about = _tried(read_manifest, version)
         files = about.files if isinstance(about, Manifest) else {}
         return Listed(*key, version.at, version.size(files), about)
@@ -115,7 +117,10 @@ def print_bundles(bundles: list[Listed], serving: Mapping[str, Serving | BundleE
         if isinstance(about, Manifest):
             steps = map(str, (about.context, about.horizon, about.frequency))
             cells = (about.architecture, _channels(about), *steps)
-        written = (f"{size / 1e6:,.1f} MB", f"{at:%Y-%m-%d %H:%M} UTC")
+        written = (
+            "" if size is None else f"{size / 1e6:,.1f} MB",
+            "" if at is None else f"{at:%Y-%m-%d %H:%M} UTC",
+        )
         role = (roles.pop((name, version), ""),) if has_roles else ()
         rows.append((name, version, *cells, *written, *role))
     show(Facts("", (*_COLUMNS, *(("serving",) if has_roles else ())), rows))

@@ -56,7 +56,7 @@ def libraries() -> set[str]:
 
 def test_libraries_are_those_of_a_server() -> None:
     assert {"pyarrow", "uvloop"} <= libraries()
-    assert not {"foretell", "httpx", "pandas"} & libraries()
+    assert not {"foretell", "pandas"} & libraries()
 
 
 def test_each_extra_of_the_image_has_the_name_of_an_extra() -> None:

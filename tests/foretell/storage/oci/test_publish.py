@@ -43,6 +43,13 @@ def layer(registry: RegistryProgram, tag: str, file: str, path: str = "models/re
     return str(found)
 
 
+def unpack(registry: RegistryProgram, tag: str, folder: Path) -> None:
+    """Unpack the layers in their order, as containerd does."""
+    for own in image(registry, tag)["layers"]:
+        with tarfile.open(fileobj=BytesIO(blob(registry, own["digest"]))) as archive:
+            archive.extractall(folder, filter="data")
+
+
 def test_bundle_becomes_the_next_version(registry: RegistryProgram, bundle: Path) -> None:
     for words, written in (
         ([registry.url], "1"),
@@ -90,7 +97,6 @@ def test_existing_versions_are_never_changed(
 def test_image_is_a_repository_for_every_tool(
     registry: RegistryProgram, bundle: Path, tmp_path: Path
 ) -> None:
-    """Unpacking the layers in their order is what containerd does."""
     done("publish", bundle, f"{registry.url}:3")
     found = image(registry, "3")
     assert found["artifactType"] == "application/vnd.foretell.bundle.v1"
@@ -109,7 +115,7 @@ def test_image_is_a_repository_for_every_tool(
         assert own["size"] == len(content)
         with tarfile.open(fileobj=BytesIO(content)) as archive:
             assert {(each.mtime, each.uid, each.mode) for each in archive} == {(0, 0, 0o644)}
-            archive.extractall(tmp_path / "root", filter="data")
+    unpack(registry, "3", tmp_path / "root")
     models = tmp_path / "root" / "models"
     folder = models / "repeat" / "3"
     assert layout.model_names(models) == ["repeat"]

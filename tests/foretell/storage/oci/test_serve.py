@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.foretell.storage.oci.conftest import RegistryProgram
-from tests.foretell.storage.oci.test_publish import layer
+from tests.foretell.storage.oci.test_publish import layer, unpack
 from tests.foretell.storage.test_serve import READ, ask
 from tests.support.command import done
 from tests.support.process import Server
@@ -43,3 +43,13 @@ def test_server_follows_the_registry(
     with Server(registry.url, tmp_path / "log", **cache) as server:
         assert ask(server) == "2"
         assert "serves bundles that were fetched before" in server.log
+
+
+def test_server_reads_a_mounted_image(
+    registry: RegistryProgram, bundle: Path, tmp_path: Path
+) -> None:
+    """Kubernetes mounts the image as a volume."""
+    done("publish", bundle, f"{registry.url}:7")
+    unpack(registry, "7", tmp_path / "volume")
+    with Server(tmp_path / "volume" / "models", tmp_path / "log") as server:
+        assert ask(server) == "7"
