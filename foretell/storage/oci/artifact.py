@@ -43,7 +43,7 @@ class _Fields(BaseModel):
 
 
 class Artifact(NamedTuple):
-    """What a manifest of a bundle says.
+    """Content of a bundle's manifest in a registry.
 
     Attributes:
         layers: Layers by the name of their file.

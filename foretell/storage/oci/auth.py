@@ -19,7 +19,7 @@ class _Challenge(NamedTuple):
 
 
 class RegistryAuth(httpx.Auth):
-    """Logs in when a registry demands it, anonymously if nobody has run `docker login`.
+    """Logs in when a registry demands it; anonymously without saved credentials.
 
     The configuration is read at every challenge, because tokens in it are replaced.
 
@@ -52,7 +52,7 @@ class RegistryAuth(httpx.Auth):
     def _answer(
         self, challenges: list[_Challenge]
     ) -> Generator[httpx.Request, httpx.Response, str]:
-        """Value of the header `Authorization` for a challenge; empty if there is none."""
+        """Value of the header `Authorization` for a challenge; empty without credentials."""
         saved = credentials.find(self._host)
         for scheme, fields in challenges:
             if scheme == "bearer" and "realm" in fields:

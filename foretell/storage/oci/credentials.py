@@ -40,7 +40,7 @@ def config_file() -> Path:
 
 
 def find(host: str) -> Credentials | None:
-    """Find the credentials for a registry; None if nobody has logged in.
+    """Find the credentials for a registry; None without a login.
 
     Args:
         host: Name of the registry, with its port if it has one.

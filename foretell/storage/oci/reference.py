@@ -64,7 +64,7 @@ class Reference:
         return f"http{'s' * (not plain)}://{host}"
 
     def of(self, version: str) -> Reference:
-        """The same model in another version."""
+        """Reference of another version of the model."""
         return replace(self, version=version, digest="")
 
 

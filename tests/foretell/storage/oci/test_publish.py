@@ -159,7 +159,7 @@ def test_promotion_and_challenge_are_kept_in_the_registry(
     done("challenge", "repeat", "--off", *where)
     done("promote", "repeat", "--newest", *where)
     assert "pinned" not in done("list", registry.url).stdout
-    # The tag stays, and its number is none of a version.
+    # The tag `serving` stays, and does not count as a version.
     assert done("publish", bundle, registry.url).stdout == f"written to {registry.url}:3\n"
 
 
