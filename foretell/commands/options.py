@@ -232,8 +232,8 @@ repository_option = click.option(
     "--repository",
     required=True,
     envvar="FORETELL_MODELS",
-    help="A folder, s3://bucket/prefix, gs://…, az://… or oci://registry/path/name; FORETELL_MODELS "
-    "by default.",
+    help="A folder, s3://bucket/prefix, gs://…, az://… or oci://registry/path/name; "
+    "FORETELL_MODELS by default.",
 )
 
 
