@@ -26,7 +26,7 @@ BASIC = "Basic dXNlcjpzZWNyZXQ="
 class Answer(NamedTuple):
     status: int = 200
     content: bytes = b""
-    headers: dict[str, str] = {}
+    headers: dict[str, str] | None = None
 
 
 class Script(InThread):
@@ -48,7 +48,7 @@ class Script(InThread):
                 self.rfile.read(int(self.headers.get("content-length") or 0))
                 found = answer(request, header)
                 self.send_response(found.status)
-                for name, value in found.headers.items():
+                for name, value in (found.headers or {}).items():
                     self.send_header(name, value)
                 self.send_header("content-length", str(len(found.content)))
                 self.end_headers()
