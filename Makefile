@@ -26,7 +26,7 @@ TEST := $(VENV)/.test-$(RUNTIME)
 PUBLISHING := $(VENV)/publishing
 CHECKERS := $(VENV)/checkers
 
-.PHONY: serve replay test test-all lint check-files types audit demo help bench gpu-check mutants notebook reference docs lock package changes lowest \
+.PHONY: serve replay test test-all lint check-files types audit demo help bench gpu-check mutants notebook reference docs lock package wheels changes lowest \
 	page-assets page-pictures clean
 .DELETE_ON_ERROR:
 
@@ -154,6 +154,11 @@ package: $(PUBLISHING)/.done
 	$(PUBLISHING)/bin/check-wheel-contents dist/*.whl
 	$(PUBLISHING)/bin/reuse lint --quiet || $(PUBLISHING)/bin/reuse lint
 	@$(PUBLISHING)/bin/towncrier build --draft --version next > /dev/null
+
+# PYTHONS='python3.11 python3.12 python3.13' are interpreters; PyPI's torch takes gigabytes for each.
+## install the built wheel in clean environments of PYTHONS: a client, a server and training
+wheels: package
+	$(PYTHON) tests/installing.py dist/*.whl $(or $(PYTHONS),$(PYTHON))
 
 # schemathesis needs newer libraries, and anyio's plugin another pytest.
 ## test bundle/, export/ and service/ with the lowest versions that pyproject.toml allows; half an hour
