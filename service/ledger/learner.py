@@ -20,7 +20,7 @@ from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.learned import Key, LearnedOffsets, Offsets
 from foretell.service.engine.registry import Registry
 from foretell.service.ledger.adaptive import LATEST_ORIGINS, learn, pool
-from foretell.service.ledger.changes import changed_since, missing
+from foretell.service.ledger.changes import Changes, missing
 from foretell.service.ledger.faults import log_error
 from foretell.service.ledger.positions import positions
 from foretell.service.ledger.recent_errors import Errors, Pair, RecentErrors
@@ -40,8 +40,6 @@ _FIRST = 2000
 # How often it looks for loaded versions, and its rest after a failure of the database.
 _LOOK_SECONDS = 1.0
 _FAILURE_SECONDS = 5.0
-# Seconds by which sums may be committed later than others that were written after them.
-_LATE = 60
 
 
 class Learner:
@@ -76,7 +74,9 @@ class Learner:
         self._seen: Registry | None = None
         self._loaded: dict[tuple[str, str], str] = {}
         self._polled_at = time.monotonic()
-        self._polled_until = int(time.time()) - _LATE
+        self._changes = Changes(store)
+        # Ids of the versions and series whose offsets are learned.
+        self._ids: dict[Key, Pair] = {}
         self._thread = threading.Thread(target=self._run, name="learner", daemon=True)
         self._thread.start()
 
@@ -165,15 +165,21 @@ class Learner:
         if time.monotonic() < self._polled_at + self.poll_seconds:
             return
         self._polled_at = time.monotonic()
-        learned = {(key.namespace, key.name) for key, _ in self._learned.items() if key.name}
+        learned = {key for key, _ in self._learned.items()}
+        self._ids = {key: pair for key, pair in self._ids.items() if key in learned}
         with self._store.read() as connection:
-            gone = missing(connection, learned)
+            gone = missing(connection, (series for _, series in self._ids.values()))
             if not self._store.is_sqlite:
-                pairs, last = changed_since(connection, self._polled_until)
-                self._polled_until = last - _LATE
-                self.changed(pairs)
-        for namespace, name in gone:
+                self.changed(self._changes.read(connection))
+        names = {key[2:] for key, (_, series) in self._ids.items() if series in gone}
+        for namespace, name in names:
             self.forget(namespace, name)
+            # A series of another id may have the name by now.
+            self.changed(
+                pair
+                for key, pair in self._ids.items()
+                if key[2:] == (namespace, name) and pair[1] not in gone
+            )
 
     def _next(self) -> Pair | None:
         """The pair that has waited longest; None if none comes for a while, and at the end."""
@@ -220,6 +226,7 @@ class Learner:
             found = read_errors(connection, (version, series), channels, frequency, most)
         if found is None:
             return
+        self._ids[key] = found.pair
         before, known = self._errors.get(key), self._learned.find(key, intervals.digest)
         is_known = known is not None and known[1] == key and key.of_namespace in self._pooled_at
         if is_known and before is not None and found.equals(before):

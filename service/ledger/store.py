@@ -72,7 +72,7 @@ class Store:
         parsed = _parse(url)
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
         self.place = _without_secrets(parsed)
-        if self.is_sqlite and not parsed.database:
+        if self.is_sqlite and parsed.database in (None, "", ":memory:"):
             raise StartError(f"{_SETTING}: expected sqlite:///PATH with the path of a file")
         # Messages of errors are logged; parameters are names and values of series.
         options: dict[str, Any] = {"pool_pre_ping": not self.is_sqlite, "hide_parameters": True}
@@ -161,6 +161,13 @@ class Store:
                 {"milliseconds": str(max(1, milliseconds))},
             )
             yield
+
+    def now(self, connection: Connection) -> int:
+        """The time in seconds since 1970, by the clock that all servers of the database share."""
+        if self.is_sqlite:
+            return int(time.time())
+        statement = text("SELECT CAST(floor(extract(epoch FROM clock_timestamp())) AS bigint)")
+        return int(connection.execute(statement).scalar_one())
 
     def insert_new(self, table: Table) -> Insert:
         """An `INSERT` that leaves rows alone that are there."""

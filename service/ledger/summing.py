@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -67,7 +66,6 @@ def add_up(connection: Connection, store: Store, days: Days) -> set[tuple[int, i
     rows: list[dict[str, Any]] = []
     size = 0
     outdated: set[tuple[int, str, int]] = set()
-    now = int(time.time())
     for series, namespace, own in _days_to_sum(connection, store, days):
         for span in _spans(own):
             first, end = span[0] * DAY, (span[-1] + 1) * DAY
@@ -83,7 +81,6 @@ def add_up(connection: Connection, store: Store, days: Days) -> set[tuple[int, i
                             "series": series,
                             "day": day,
                             "configuration": configuration,
-                            "written": now,
                             "sums": values.tobytes(),
                         }
                     )
@@ -99,7 +96,9 @@ def add_up(connection: Connection, store: Store, days: Days) -> set[tuple[int, i
 
 def _write(connection: Connection, store: Store, rows: list[dict[str, Any]]) -> None:
     keys = ("series", "day", "configuration")
-    connection.execute(store.upsert(SUMS, keys, ("written", "sums")), rows)
+    now = store.now(connection)
+    statement = store.upsert(SUMS, keys, ("written", "sums"))
+    connection.execute(statement, [{**row, "written": now} for row in rows])
 
 
 def actuals(connection: Connection, series: int, first: int, end: int) -> Known | None:

@@ -86,6 +86,7 @@ def test_half_of_a_migration_is_undone(database: str, monkeypatch: pytest.Monkey
         "ledger.db",
         "sqlite://",
         "sqlite:///",
+        "sqlite:///:memory:",
         "sqlite+aiosqlite:///ledger.db",
         "mysql://root@localhost/ledger",
         "postgres//localhost",
