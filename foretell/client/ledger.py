@@ -193,7 +193,8 @@ def trajectories(
     values = pd.DataFrame({"time": stored.actuals.timestamps, **stored.actuals.values})
     for frame, times in ((forecasts, ("origin", "time")), (values, ("time",))):
         for name in times:
-            frame[name] = pd.to_datetime(frame[name])
+            # Those of whole seconds have no fraction.
+            frame[name] = pd.to_datetime(frame[name], format="ISO8601")
     return Trajectories(forecasts, values)
 
 

@@ -214,6 +214,8 @@ class EngineClient(Engine):
             self._connection = None
             if not self._draining.is_set():
                 _logger.error("the engine is lost")
+        # The next engine sends all offsets that it has.
+        self.learned = LearnedOffsets()
         self._lost = dict.fromkeys(self.status.models, LOADING)
         self._registry = Registry(unavailable=LOADING)
 

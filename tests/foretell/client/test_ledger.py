@@ -70,6 +70,22 @@ def test_values_are_written_and_scored(client: Client) -> None:
     assert client.accuracy("load", by="series")["series"].tolist() == ["a"]
 
 
+def test_stored_forecasts_of_steps_below_a_second(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "models", Spec(name="fast", frequency="500ms"))
+    ledger = f"sqlite:///{tmp_path / 'ledger.db'}"
+    rows = table(8, "a")
+    rows["at"] = pd.date_range("2024-03-01", periods=8, freq="500ms")
+    with (
+        Server(tmp_path / "models", tmp_path / "log", ledger=ledger) as server,
+        Client(server.url) as client,
+    ):
+        client.forecast(rows, id_column="sku")
+        until(lambda: not client.trajectories("fast", "a").forecasts.empty)
+        stored = client.trajectories("fast", "a")
+    expected = pd.date_range("2024-03-01 00:00:04", periods=4, freq="500ms")
+    assert stored.forecasts["time"].tolist() == expected.tolist()
+
+
 def test_series_that_fails_is_a_warning(client: Client) -> None:
     wrong = table(3, "a", "b")
     wrong.iloc[4, 1] = pd.Timestamp("2024-03-01 00:30")

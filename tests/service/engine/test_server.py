@@ -344,3 +344,19 @@ async def test_workers_hear_of_learned_and_forgotten_offsets(system: System) -> 
             for worker in (one, two):
                 await until_async(lambda worker=worker: key not in dict(worker.learned.items()))
                 assert [each for each, _ in worker.learned.items()] == [key.of_namespace]
+
+
+@on_loop
+async def test_worker_forgets_the_offsets_of_a_lost_engine(system: System) -> None:
+    steps = np.zeros((2, 8, 1), np.float32)
+    offsets = Offsets(Calibration(np.array([0.1, 0.9]), steps), 5, "digest")
+    old, new = (Key("repeat", "1", "tenant", name) for name in ("old", "new"))
+    async with contextlib.AsyncExitStack() as stack:
+        async with system.engine() as engine:
+            engine.learned.put(old, offsets)
+            worker = await stack.enter_async_context(system.worker())
+            await until_async(lambda: old in dict(worker.learned.items()))
+        async with system.engine() as engine:
+            engine.learned.put(new, offsets)
+            await until_async(lambda: new in dict(worker.learned.items()))
+            assert old not in dict(worker.learned.items())
