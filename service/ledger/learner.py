@@ -171,7 +171,11 @@ class Learner:
             gone = missing(connection, (series for _, series in self._ids.values()))
             if not self._store.is_sqlite:
                 self.changed(self._changes.read(connection))
-        names = {key[2:] for key, (_, series) in self._ids.items() if series in gone}
+        names = {
+            (key.namespace, key.name)
+            for key, (_, series) in self._ids.items()
+            if series in gone and key.name is not None
+        }
         for namespace, name in names:
             self.forget(namespace, name)
             # A series of another id may have the name by now.
