@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ from foretell.service.settings import Settings
 
 _logger = logging.getLogger(__name__)
 
+# Most series whose actual values are written in one transaction: long horizons take a second each.
+_SERIES = 10
 # Totals that are added up in one transaction, and its seconds: others wait for it.
 _TOTALS, _TOTALS_SECONDS = 100, 0.25
 # Most of these transactions in a row: totals may be outdated faster than they are added up.
@@ -188,13 +191,17 @@ class DatabaseLedger:
             observed.append(Observed((namespace, name, frequency), channels, times, values))
             row, at = row + rows, at + size
 
-        def write(connection: Connection) -> list[Written]:
-            days, written = observe(connection, self._store, self._ids, observed)
+        def write(part: list[Observed], connection: Connection) -> list[Written]:
+            days, written = observe(connection, self._store, self._ids, part)
             self._changed |= add_up(connection, self._store, days)
             return written
 
-        written = self._writer.run(write)
-        self._count(written)
+        written: list[Written] = []
+        for start in range(0, max(1, len(observed)), _SERIES):
+            part = observed[start : start + _SERIES]
+            new = self._writer.run(partial(write, part))
+            self._count(new)
+            written += new
         return [*map(asdict, written)], NO_ARRAYS
 
     def _delete(self, namespace: str, name: str, _: Arrays) -> tuple[int, Arrays]:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from foretell.service.ledger import ledger, observing
 from tests.service.client import Client
 from tests.service.ledger.conftest import (
     CONTEXT,
@@ -58,6 +59,23 @@ def test_values_are_counted_and_scored(database: str, opened: Open) -> None:
         assert written(post(client, *sent)) == [(0, 1, 19), (0, 0, 9)]
         assert counted(client, "actuals", "new") == 30
         assert counted(client, "actuals", "changed") == 1
+
+
+def test_many_series_are_written_in_several_transactions(
+    sqlite: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+
+    def counted_observe(connection: Any, store: Any, ids: Any, observed: Any) -> Any:
+        sizes.append(len(observed))
+        return observing.observe(connection, store, ids, observed)
+
+    monkeypatch.setattr(ledger, "observe", counted_observe)
+    with opened(sqlite) as client:
+        answer = post(client, *(series_of(f"s{number}", np.zeros(2)) for number in range(25)))
+        assert written(answer) == [(2, 0, 0)] * 25
+        assert sizes == [10, 10, 5]
+        assert counted(client, "actuals", "new") == 50
 
 
 def test_table_writes_what_json_writes(sqlite: str, opened: Open) -> None:
