@@ -193,7 +193,7 @@ def trajectories(
     values = pd.DataFrame({"time": stored.actuals.timestamps, **stored.actuals.values})
     for frame, times in ((forecasts, ("origin", "time")), (values, ("time",))):
         for name in times:
-            # Those of whole seconds have no fraction.
+            # Times at whole seconds have no fraction.
             frame[name] = pd.to_datetime(frame[name], format="ISO8601")
     return Trajectories(forecasts, values)
 

@@ -49,7 +49,7 @@ from foretell.service.settings import Settings
 
 _logger = logging.getLogger(__name__)
 
-# Most series whose actual values are written in one transaction: long horizons take a second each.
+# Most series whose actual values one transaction writes: long horizons take a second each.
 _SERIES = 10
 # Totals that are added up in one transaction, and its seconds: others wait for it.
 _TOTALS, _TOTALS_SECONDS = 100, 0.25

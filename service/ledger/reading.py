@@ -86,7 +86,7 @@ class Configurations:
         return known
 
 
-# What `Configurations` reads.
+# The columns that `Configurations` reads.
 COLUMNS = (
     CONFIGURATIONS.c.id.label("configuration"),
     CONFIGURATIONS.c.levels,
