@@ -113,6 +113,8 @@ class Challenge:
     body: Body
     request: Request
     namespace: str
+    # The id of the answer, by which both forecasts are compared.
+    answer: str = ""
 
 
 class Challenges:
@@ -170,8 +172,9 @@ class Challenges:
         self._kept.add(challenge)
         return challenge
 
-    def follow(self, response: Response, challenge: Challenge) -> None:
-        """Forecast a request again once its answer has been sent."""
+    def follow(self, response: Response, challenge: Challenge, answer: str) -> None:
+        """Forecast a request again once its answer, with this id in the ledger, has been sent."""
+        challenge.answer = answer
         response.background = BackgroundTask(self._start, challenge)
 
     async def _start(self, challenge: Challenge) -> None:
@@ -212,7 +215,9 @@ class Challenges:
         await self._do(work, deadline, codec.encode, decoded, outputs)
         record = await self._do(decoded.recording_work, deadline, decoded.record, outputs)
         if record is not None:
-            self._engine.remember(*record)
+            message, arrays = record
+            message.answer = challenge.answer
+            self._engine.remember(message, arrays)
 
     async def _do(
         self,

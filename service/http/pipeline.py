@@ -234,7 +234,7 @@ class _Pipeline:
             else LargeAnswer(answer, self._budget, described)
         )
         if challenge is not None and kept:
-            self._challenges.follow(response, challenge)
+            self._challenges.follow(response, challenge, kept)
         return response
 
     async def _encode(
@@ -244,8 +244,8 @@ class _Pipeline:
         outputs: Arrays,
         context: RequestContext,
         deadline: float,
-    ) -> tuple[bytes, dict[str, str], bool]:
-        """Encode an answer, and give its forecasts to the ledger, if it keeps any."""
+    ) -> tuple[bytes, dict[str, str], str]:
+        """Encode an answer, and give its forecasts to the ledger; returns what both return."""
         taken, count = self._engine.keeps, 0
         if taken is not None:
             # Not a secret: the requests of a share.
@@ -259,13 +259,17 @@ class _Pipeline:
             encoded = codec.encode(decoded, outputs)
         else:
             encoded = await self._offload.run(deadline, codec.encode, decoded, outputs)
-        is_kept = bool(taken) and await self._remember(decoded, outputs, deadline, count)
-        return *encoded, is_kept
+        kept = await self._remember(decoded, outputs, deadline, count) if taken else ""
+        return *encoded, kept
 
     async def _remember(
         self, decoded: Decoded, outputs: Arrays, deadline: float, count: int
-    ) -> bool:
-        """Give `count` forecasts to the ledger, or drop them at the deadline."""
+    ) -> str:
+        """Give `count` forecasts to the ledger, or drop them at the deadline.
+
+        Returns:
+            The id of the answer in the ledger; empty if it takes none of its forecasts.
+        """
         if decoded.recording_work < LARGE:
             record = decoded.record(outputs)
         else:
@@ -274,11 +278,11 @@ class _Pipeline:
             except DeadlineExceededError:
                 # The answer itself is complete.
                 self._count_dropped(count)
-                return False
+                return ""
         if record is None:
-            return False
+            return ""
         self._engine.remember(*record)
-        return True
+        return record[0].answer
 
     def _count_dropped(self, count: int) -> None:
         if count:

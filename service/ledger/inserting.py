@@ -33,7 +33,9 @@ from foretell.service.ledger.tables import ACTUALS, CHANNELS, FORECASTS
 # parameters at 999. The interpreter's lock changes hands with each statement, not with each row.
 _BYTES = 1 << 24
 _ROWS = 64
-_COLUMNS = ("version", "series", "origin", "configuration", "ends", "answer", "made", "body")
+_COLUMNS = (
+    *("version", "series", "origin", "configuration", "ends", "answer", "made", "input", "body"),
+)
 
 
 class Row(NamedTuple):
@@ -46,6 +48,7 @@ class Row(NamedTuple):
     ends: int
     answer: str
     made: int
+    input: int
     body: bytes
 
 
@@ -84,6 +87,7 @@ def _lists(rows: Sequence[Row]) -> dict[str, Any]:
         "origin": [row.origin for row in rows],
         "ends": [row.ends for row in rows],
         "answer": [row.answer for row in rows],
+        "input": [row.input for row in rows],
         "bodies": b"".join(row.body for row in rows),
         "size": len(first.body),
     }
@@ -121,6 +125,7 @@ def _in_postgresql() -> Insert:
         "origin": BigInteger,
         "ends": BigInteger,
         "answer": Text,
+        "input": BigInteger,
     }
     arrays: list[ColumnElement[Any]] = [
         cast(bindparam(name), ARRAY(kind)) for name, kind in kinds.items()

@@ -29,6 +29,8 @@ from foretell.timeaxis.season import season_of
 
 # Levels of forecasts whose requests asked for none: the median, and the interval of 80%.
 _LEVELS = (0.1, 0.5, 0.9)
+# Rows of a history in the digest of an input: versions may read histories of different lengths.
+_ROWS = 32
 
 
 class Record(NamedTuple):
@@ -111,14 +113,33 @@ def _keep_group(
     # The last of equal ones is written.
     rows = {
         (series[key], origin): Row(
-            version, series[key], origin, configuration, ends, answer, made, body
+            version, series[key], origin, configuration, ends, answer, made, read, body
         )
-        for key, origin, ends, answer, body in zip(
-            keys, times[:, 0].tolist(), times[:, -1].tolist(), answers, bodies.write(), strict=True
+        for key, origin, ends, answer, read, body in zip(
+            keys,
+            times[:, 0].tolist(),
+            times[:, -1].tolist(),
+            answers,
+            _inputs(records),
+            bodies.write(),
+            strict=True,
         )
     }
     upsert(connection, store, [*rows.values()])
     days.add_times(np.array([series[key] for key in keys]), times[:, 1:])
+
+
+def _inputs(records: Sequence[Record]) -> list[int]:
+    """Digests of the last rows of the histories, the same for each order of the channels."""
+    targets = records[0].manifest.targets
+    order = sorted(range(len(targets)), key=targets.__getitem__)
+    own = [record.arrays[HISTORY][:, -_ROWS:, order] for record in records]
+    # Products with odd numbers, modulo 2 ** 64.
+    bits = np.concatenate(own).view(np.uint32).astype(np.uint64)
+    factors = np.random.default_rng(0).integers(0, 1 << 63, bits.shape[1:], np.uint64)
+    products = bits * (2 * factors + np.uint64(1))
+    found: list[int] = products.sum(axis=(1, 2), dtype=np.uint64).view(np.int64).tolist()
+    return found
 
 
 def _bodies(

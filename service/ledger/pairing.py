@@ -124,12 +124,16 @@ def read_pairs(connection: Connection, selection: Selection, versions: tuple[str
 
 
 def _heads(connection: Connection, selection: Selection, versions: tuple[str, str]) -> _Heads:
-    """Pairs of the latest forecasts of an origin: a version may have been exported again."""
+    """Pairs of the latest forecasts of an origin: a version may have been exported again.
+
+    Both are of one request, or of equal histories: a later request may know more.
+    """
     one, other = FORECASTS.alias("one"), FORECASTS.alias("other")
     source = one.join(
         other, (one.c.series == other.c.series) & (one.c.origin == other.c.origin)
     ).join(SERIES, SERIES.c.id == one.c.series)
-    where = [*of_names(selection), *of_times(selection, one)]
+    is_of_one_request = (one.c.answer == other.c.answer) | (one.c.input == other.c.input)
+    where = [*of_names(selection), *of_times(selection, one), is_of_one_request]
     for place, (forecast, version) in enumerate(zip((one, other), versions, strict=True)):
         own = VERSIONS.alias(f"version{place}")
         source = source.join(own, own.c.id == forecast.c.version)

@@ -70,8 +70,9 @@ SERIES = Table(
     sqlite_autoincrement=True,
 )
 # `origin` is the time of the last row of the history, and `ends` that of the last step. `answer` is
-# the id of the forecast in its answer. `body` has the arrays (bodies.py). Versions and
-# configurations are never deleted, and PostgreSQL would look for both with every row.
+# the id of the forecast in its answer, and `input` a digest of its history. `body` has the arrays
+# (bodies.py). Versions and configurations are never deleted, and PostgreSQL would look for both
+# with every row.
 FORECASTS = Table(
     "forecasts",
     METADATA,
@@ -83,6 +84,7 @@ FORECASTS = Table(
     Column("ends", BigInteger, nullable=False),
     Column("answer", Text, nullable=False),
     Column("made", BigInteger, nullable=False),
+    Column("input", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
     UniqueConstraint("series", "version", "origin"),
     Index("forecasts_ends", "series", "ends", "origin"),

@@ -185,3 +185,39 @@ def test_without_a_ledger_nothing_is_forecast_again(folder: Path) -> None:
         assert skipped(client) == {}
         text = client.get("/metrics").text
     assert 'stage="background"' not in text
+
+
+def test_only_forecasts_of_one_request_are_compared(
+    folder: Path, sqlite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = VALUES[:8] + np.eye(8)[:, -1:]
+    # The challenger forecasts the earlier request of the first series, and the later of the second.
+    draws = iter([0.0, 1.0, 1.0, 0.0])
+    serving.write(folder, "energy", roles("2", 0.5))
+    with Client(folder, ledger=sqlite) as client:
+        monkeypatch.setattr(challenges, "_draw", lambda: next(draws))
+        for kept, (name, values) in enumerate(
+            [("a", early), ("a", VALUES[:8]), ("b", early), ("b", VALUES[:8])], 1
+        ):
+            body = {"model": "energy", "inputs": [series_of(name, values)]}
+            assert client.forecast(body).is_success
+            drawn = (1, 1, 1, 2)[kept - 1]
+            until(lambda count=kept + drawn: counted(client, "forecasts", "kept") == count)
+        for name in "ab":
+            observe(client, name, VALUES)
+        assert client.get("/models/energy/compare?a=1&b=2").json()["windows"] == 1
+        [found] = client.get("/models/energy/trajectories?series=b&version=1").json()["forecasts"]
+        [other] = client.get("/models/energy/trajectories?series=b&version=2").json()["forecasts"]
+        assert found["id"] == other["id"]
+
+
+def test_forecasts_of_equal_histories_are_compared(folder: Path, sqlite: str) -> None:
+    with Client(folder, ledger=sqlite) as client:
+        for name, values in (("a", VALUES[:8]), ("b", VALUES[:8] + np.eye(8)[:, -1:])):
+            ask(client, "energy@1", name=name)
+            body = {"model": "energy@2", "inputs": [series_of(name, values)]}
+            assert client.forecast(body).is_success
+        settle(client)
+        for name in "ab":
+            observe(client, name, VALUES)
+        assert client.get("/models/energy/compare?a=1&b=2").json()["windows"] == 1

@@ -85,7 +85,7 @@ class Scene:
             "stored",
             (),
             [name] * count,
-            [*range(count)],
+            (moments[:, CONTEXT - 1] // HOUR).tolist(),
         )
         record = Record(message, arrays, model.manifest, model.intervals)
         with self.store.write() as connection:

@@ -86,6 +86,7 @@ def upgrade() -> None:
         sa.Column("ends", sa.BigInteger(), nullable=False),
         sa.Column("answer", sa.Text(), nullable=False),
         sa.Column("made", sa.BigInteger(), nullable=False),
+        sa.Column("input", sa.BigInteger(), nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.ForeignKeyConstraint(["series"], ["series.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id"),
