@@ -256,7 +256,17 @@ def read(folder: Path) -> Manifest:
     Raises:
         BundleError: it is missing or breaks the contract; the message names the field.
     """
-    return parse(read_bytes(folder), str(folder / MANIFEST))
+    return read_both(folder)[1]
+
+
+def read_both(folder: Path) -> tuple[bytes, Manifest]:
+    """The content of a bundle's manifest, and the manifest.
+
+    Raises:
+        BundleError: as `read`.
+    """
+    content = read_bytes(folder)
+    return content, parse(content, str(folder / MANIFEST))
 
 
 def read_bytes(folder: Path) -> bytes:

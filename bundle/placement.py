@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -108,8 +108,17 @@ def misplacement(folder: Path, about: Manifest) -> str:
     )
 
 
+# Makes a signature of a name, the content of a manifest, and the checksums in it.
+MakeSignature = Callable[[str, bytes, Mapping[str, str]], bytes]
+
+
 def publish(
-    bundle: Path, repository: Path, *, name: str | None = None, version: str | None = None
+    bundle: Path,
+    repository: Path,
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    sign: MakeSignature | None = None,
 ) -> Path:
     """Copy a bundle into a repository; it appears whole or not at all.
 
@@ -118,27 +127,63 @@ def publish(
         repository: Folder of bundles; made if it does not exist.
         name: Name of the model there; its own by default.
         version: A whole number; the one after the newest by default.
+        sign: Signs the published bundle.
 
     Returns:
         The new folder, `<repository>/<name>/<version>`.
 
     Raises:
-        BundleError: the bundle is damaged, name or version are not allowed, or the version exists.
+        BundleError: the bundle is damaged, name or version are not allowed, the version exists, or
+            a signature would be lost.
         OSError: the repository cannot be written.
     """
-    about = manifest.read(bundle)
+    content, about = manifest.read_both(bundle)
     checksums.check(bundle, about.files)
     name = layout.check_name(name or about.name)
     version = layout.check_version(version or layout.next_version(repository, name))
     target = repository / name / version
+    content, signature = published(bundle, content, name, version, sign)
     with appearing(target) as folder:
         for file in about.files:
             shutil.copyfile(bundle / file, folder / file)
-        (folder / layout.MANIFEST).write_text(manifest_as(bundle, name, version))
+        if signature is not None:
+            (folder / layout.SIGNATURE).write_bytes(signature)
+        (folder / layout.MANIFEST).write_bytes(content)
     return target
 
 
-def manifest_as(bundle: Path, name: str, version: str) -> str:
-    """A bundle's manifest with another name and version; other fields stay as written."""
-    fields = json.loads((bundle / layout.MANIFEST).read_bytes())
-    return json.dumps({**fields, "name": name, "version": version}, indent=2) + "\n"
+def published(
+    bundle: Path, content: bytes, name: str, version: str, sign: MakeSignature | None = None
+) -> tuple[bytes, bytes | None]:
+    """The manifest and the signature of a bundle under a name and version.
+
+    Under its own name and version the manifest stays as it is, and so does its signature.
+
+    Args:
+        bundle: Folder of the bundle.
+        content: Content of its manifest.
+        name: Name of the model.
+        version: The version.
+        sign: Signs the published bundle.
+
+    Returns:
+        The content of the manifest, and that of the signature, if there is one.
+
+    Raises:
+        BundleError: a signature would be lost.
+    """
+    fields, signature = json.loads(content), bundle / layout.SIGNATURE
+    own = fields["name"], fields["version"]
+    if (name, version) != own:
+        fields |= {"name": name, "version": version}
+        content = json.dumps(fields, indent=2).encode() + b"\n"
+    if sign is not None:
+        return content, sign(name, content, fields["files"])
+    if not signature.exists():
+        return content, None
+    if (name, version) != own:
+        raise BundleError(
+            f"{signature}: signs {own[0]} version {own[1]}, not {name} version {version}; "
+            f"--sign-with signs it again, or --name {own[0]} --model-version {own[1]} keeps it"
+        )
+    return content, signature.read_bytes()

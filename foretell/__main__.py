@@ -12,7 +12,7 @@ import click
 # Commands by purpose.
 _COMMANDS = {
     "Data and training": ("inspect", "presets", "settings", "train", "tune", "import", "export"),
-    "Bundles": ("verify", "backtest", "report", "list", "publish", "gc"),
+    "Bundles": ("verify", "backtest", "report", "list", "sign", "publish", "gc"),
     "Forecasts": ("serve", "predict", "batch", "demo"),
     "What came true": ("actuals", "accuracy", "compare", "challenge", "promote"),
 }
@@ -87,6 +87,8 @@ _EXTRAS = {
     "markupsafe": "report",
     "matplotlib": "plot",
     "mlflow": "mlflow",
+    "model_signing": "signing",
+    "OpenSSL": "signing",
     "obstore": "storage",
     "optuna": "tune",
     "pvlib": "demo",

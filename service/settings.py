@@ -118,6 +118,14 @@ def _references(text: str) -> list[str]:
     return references
 
 
+def _files(text: str) -> list[Path]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        # Without files the server would serve unsigned bundles.
+        raise ValueError("expected names of files separated by commas, none of them empty")
+    return [Path(name) for name in names]
+
+
 def _pins(text: str) -> dict[str, str]:
     pairs = [pin.strip().partition("@") for pin in text.split(",")]
     pins = {check_name(name): check_version(version) for name, _, version in pairs}
@@ -143,6 +151,7 @@ SecretKeys = Annotated[tuple[SecretStr, ...], NoDecode, _of_text(_keys)]
 Origins = Annotated[tuple[str, ...], NoDecode, _of_text(_origins)]
 Hosts = Annotated[tuple[str, ...], NoDecode, _of_text(_hosts)]
 References = Annotated[tuple[str, ...], NoDecode, _of_text(_references)]
+Files = Annotated[tuple[Path, ...], NoDecode, _of_text(_files)]
 Pins = Annotated[dict[str, str], NoDecode, _of_text(_pins)]
 
 
@@ -191,6 +200,9 @@ class Settings(BaseSettings):
     """Models in memory that were loaded on demand. Default: as many as fit."""
     load_wait_seconds: Seconds = 5.0
     """Time that a request waits for its model to be loaded."""
+    signed_by: Files = ()
+    """Files in PEM, separated by commas: public keys, or certificates of authorities. A version
+    without a signature by one of them is refused. Default: signatures are not checked."""
     watch_seconds: Seconds | None = None
     """Time between looks at the repository for changes. Default: never."""
     max_memory_bytes: Bytes | None = None
@@ -312,7 +324,7 @@ class Settings(BaseSettings):
         """Settings from the environment and from overrides, which win.
 
         Empty variables count as unset, except those of keys without which requests may need no
-        key: a lost key must not open the server.
+        key, or bundles no signature: a lost key must not open the server.
 
         Raises:
             StartError: a value is missing or wrong; the message names its variable or flag.
@@ -340,6 +352,10 @@ class Settings(BaseSettings):
                     raise StartError(
                         f"{variable}: is empty; set a key, or unset it to serve without these keys"
                     )
+        if f"{_PREFIX}SIGNED_BY" in empty and not settings.signed_by:
+            raise StartError(
+                f"{_PREFIX}SIGNED_BY: is empty; name a key, or unset it to serve unsigned bundles"
+            )
         return settings
 
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Folders at the top, to which `foretell` has links: they are imported only as its packages.
 FOLDERS = ("bundle", "models", "export", "service")
 # Packages within `foretell` that others use.
-INNER = ("data", "importers", "storage", "timeaxis", "training")
+INNER = ("data", "importers", "signing", "storage", "timeaxis", "training")
 PACKAGES = (*FOLDERS, *INNER, "foretell")
 
 # Packages that each package may import, and libraries that it must not import.
@@ -31,8 +31,9 @@ ARROWS: dict[str, set[str]] = {
     "training": {"bundle", "data", "models", "timeaxis"},
     "importers": {"bundle", "data", "models", "timeaxis", "training"},
     "export": {"bundle", "data", "models", "timeaxis", "training"},
-    # A repository may be in object storage: the engine mirrors it.
-    "service": {"bundle", "storage", "timeaxis"},
+    # A repository may be in object storage: the engine mirrors it. It may have to be signed.
+    "service": {"bundle", "signing", "storage", "timeaxis"},
+    "signing": {"bundle"},
     "storage": {"bundle"},
     "foretell": {*FOLDERS, *INNER},
 }
@@ -58,6 +59,7 @@ LIBRARIES: dict[str, set[str]] = {
         # The tools of agents.
         "mcp",
     },
+    "signing": {"model_signing"},
     "storage": {"httpx", "obstore", "pydantic"},
 }
 # Libraries for files of tables only, which take time and memory to load.
@@ -79,8 +81,9 @@ EXTRAS: dict[str, set[str]] = {
     "importers": {"train"},
     "export": {"cpu", "gpu", "train"},
     "service": {"cpu", "fast", "gpu", "ledger", "mcp", "otel", "serve"},
+    "signing": {"signing"},
     "storage": {"storage"},
-    "foretell": {"demo", "mlflow", "plot", "ray", "report", "storage", "train", "tune"},
+    "foretell": {"demo", "mlflow", "plot", "ray", "report", "signing", "storage", "train", "tune"},
 }
 # The parts of `service` that know HTTP; the others are its core.
 HTTP_PARTS = {"api", "forecast", "http", "inference", "mcp", "nixtla", "server"}

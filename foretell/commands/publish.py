@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from foretell.commands.command import Command
-from foretell.commands.options import NEW_FOLDER
+from foretell.commands.options import FILE, NEW_FOLDER
 
 
 @click.command("publish", cls=Command, short_help="Copy a bundle into a repository.")
@@ -16,13 +16,24 @@ from foretell.commands.options import NEW_FOLDER
 @click.option("--name", help="Served name; the bundle's own by default.")
 @click.option("--model-version", "version", help="Integer version; the newest plus one by default.")
 @click.option(
+    "--sign-with",
+    "key",
+    type=FILE,
+    help="Private key in PEM that signs what is published (extra signing).",
+)
+@click.option(
     "--cache",
     type=NEW_FOLDER,
     envvar="FORETELL_CACHE",
     help="Folder for bundles fetched from a URL; ~/.cache/foretell by default.",
 )
 def command(
-    source: str, destination: str, name: str | None, version: str | None, cache: Path | None
+    source: str,
+    destination: str,
+    name: str | None,
+    version: str | None,
+    key: Path | None,
+    cache: Path | None,
 ) -> None:
     """Copy the bundle SOURCE into the repository DESTINATION, as a version of a model.
 
@@ -32,15 +43,22 @@ def command(
     that is not the newest or next one; `docker login` saves the password. Checksums are verified
     first. Publishing is atomic: servers never see a partial version. Existing versions are never
     changed.
+
+    A signature is kept under the same name and version. Under others, sign with --sign-with.
     """
     from foretell.bundle.placement import publish
     from foretell.storage.sources import find_bundle
 
+    sign = None
+    if key is not None:
+        from foretell.signing.sign import Signer
+
+        sign = Signer(key).signature
     bundle = find_bundle(source, cache)
     if "://" in destination:
         from foretell.storage.remote import open_remote
 
         written = open_remote(destination).publish(bundle, name=name, version=version)
     else:
-        written = str(publish(bundle, Path(destination), name=name, version=version))
+        written = str(publish(bundle, Path(destination), name=name, version=version, sign=sign))
     click.echo(f"written to {written}")

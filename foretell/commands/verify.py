@@ -40,6 +40,13 @@ if TYPE_CHECKING:
     "--timings", is_flag=True, help="Measure batches of 1 to 1,024 windows on the device."
 )
 @click.option(
+    "--signed-by",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Public key, or certificate of an authority, in PEM: one of them must have signed the "
+    "bundle. Repeatable.",
+)
+@click.option(
     "--report", is_flag=True, help="Print the verification of the export, and run nothing."
 )
 def command(
@@ -49,6 +56,7 @@ def command(
     reference: Path | None,
     device: Literal["cpu", "cuda"],
     timings: bool,
+    signed_by: tuple[Path, ...],
     report: bool,
 ) -> None:
     """Load BUNDLE as the server does: check manifest, checksums and graphs, and run the probes.
@@ -64,7 +72,7 @@ def command(
     if data is not None and checkpoint is None:
         raise click.UsageError("--data needs --checkpoint")
     try:
-        manifest = read(bundle)
+        manifest = _signed(bundle, signed_by) if signed_by else read(bundle)
         if report:
             print_composition(manifest)
             print_verification(manifest.verification, manifest.targets, manifest.precision)
@@ -81,6 +89,19 @@ def command(
         raise SystemExit(1) from None
     click.echo(f"{manifest.name}@{manifest.version}: {'verified' if passed else 'FAILED'}")
     raise SystemExit(0 if passed else 1)
+
+
+def _signed(bundle: Path, signed_by: tuple[Path, ...]) -> Manifest:
+    """The manifest of a bundle whose files and signature were checked."""
+    from foretell.bundle import checksums, layout
+    from foretell.bundle import manifest as manifests
+    from foretell.signing.verify import Signers
+
+    content, about = manifests.read_both(bundle)
+    Signers(signed_by).check(bundle, content, about.files)
+    checksums.check(bundle, about.files)
+    click.echo(f"signed: {bundle / layout.SIGNATURE}")
+    return about
 
 
 def _cases(checkpoint: Path | None, data: Path | None, path: Path | None) -> Cases:

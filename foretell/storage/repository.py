@@ -25,7 +25,7 @@ from obstore.exceptions import AlreadyExistsError, PreconditionError
 from foretell.bundle import checksums, layout, manifest
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import Manifest
-from foretell.bundle.placement import manifest_as
+from foretell.bundle.placement import MakeSignature, published
 from foretell.storage.errors import StorageError
 from foretell.storage.location import Location
 from foretell.storage.remote import Version
@@ -143,7 +143,12 @@ def read_blob(location: Location, wanted: str, called: str) -> Iterator[bytes]:
 
 
 def publish(
-    bundle: Path, location: Location, *, name: str | None = None, version: str | None = None
+    bundle: Path,
+    location: Location,
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    sign: MakeSignature | None = None,
 ) -> str:
     """Copy a bundle into a repository; servers see the whole bundle or nothing.
 
@@ -152,15 +157,17 @@ def publish(
         location: The repository.
         name: Served name; the bundle's own by default.
         version: Integer version; the newest plus one by default.
+        sign: Signs the published bundle.
 
     Returns:
         URL of the version, `<repository>/<name>/<version>`.
 
     Raises:
-        BundleError: the bundle is damaged, name or version are not allowed, or the version exists.
+        BundleError: the bundle is damaged, name or version are not allowed, the version exists, or
+            a signature would be lost.
         StorageError: the repository cannot be read or written.
     """
-    about = manifest.read(bundle)
+    content, about = manifest.read_both(bundle)
     checksums.check(bundle, about.files)
     name = layout.check_name(name or about.name)
     listed = time.time()
@@ -171,7 +178,8 @@ def publish(
     exists = BundleError(f"{place}: exists already; bundles are never changed")
     if int(version) in known:
         raise exists
-    path, content = manifest_path(name, version), manifest_as(bundle, name, version).encode()
+    path = manifest_path(name, version)
+    content, signature = published(bundle, content, name, version, sign)
     while True:
         for file, wanted in about.files.items():
             if wanted not in there.blobs:

@@ -17,6 +17,7 @@ from foretell.service.engine.policy import Policy
 from foretell.service.engine.repository import Repository
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler
+from foretell.service.engine.signatures import open_signers
 from foretell.service.engine.store import open_mirror
 from foretell.service.metrics import Metrics
 from foretell.service.settings import Settings
@@ -29,6 +30,7 @@ _HTTP_WORKER_BYTES = 96 * 1024 * 1024
 
 def load(settings: Settings, metrics: Metrics) -> Repository:
     """Load the repository on the device of the settings; StartError if no model could be loaded."""
+    signers = open_signers(settings)
     runtime = Runtime(settings.device)
     metrics.build = runtime.build
     capacity = Capacity(settings.max_batch, settings.max_queue, settings.max_queue_bytes)
@@ -56,12 +58,13 @@ def load(settings: Settings, metrics: Metrics) -> Repository:
     def open_model(folder: Path) -> Model:
         name, version = folder.parent.name, folder.name
         observer = metrics.observer(name, version)
+        about = folder, runtime, scheduler, capacity, observer
         if cache is None:
-            return Model(folder, runtime, scheduler, capacity, observer)
+            return Model(*about, signers=signers)
         if name in settings.keep or f"{name}@{version}" in settings.keep:
             with cache.room(folder):
-                return Model(folder, runtime, scheduler, capacity, observer)
-        return Model(folder, runtime, scheduler, capacity, observer, cache=cache)
+                return Model(*about, signers=signers)
+        return Model(*about, signers=signers, cache=cache)
 
     repository = Repository(
         folder,

@@ -31,6 +31,7 @@ from foretell.service.engine.run import Run, own_error
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler, check_rows
 from foretell.service.engine.selftest import Health, Seconds, SelfTest, fastest_batch
+from foretell.service.engine.signatures import Signers
 from foretell.service.engine.usage import Limits, Observer, Usage
 from foretell.service.errors import ModelFailedError, NotReadyError, QueueFullError
 from foretell.service.session import Session
@@ -65,9 +66,13 @@ class Model(Named):
     The first load tests the whole bundle. Later loads of the same manifest, which has all
     checksums, do not test the graph of attention and the best batch again.
 
+    With `signers` each load checks the signature, against the manifest whose checksums the copy is
+    compared with: no other files can be served.
+
     Raises:
-        BundleError: the bundle is damaged, breaks the contract, or its probes give other forecasts
-            on this device. `NoRoomError` without room for a copy.
+        BundleError: the bundle is damaged, breaks the contract, is not signed as `signers` require,
+            or its probes give other forecasts on this device. `NoRoomError` without room for a
+            copy.
         StartError: the device does not work.
     """
 
@@ -80,12 +85,15 @@ class Model(Named):
         observer: Observer,
         *,
         cache: ModelCache | None = None,
+        signers: Signers | None = None,
         anywhere: bool = False,
     ) -> None:
         self.folder = folder
         content = manifest.read_bytes(folder)
         self.manifest = about = _parse(content, folder, runtime)
         self.digest = manifest.digest_of(content)
+        self._signers = signers
+        self._check_signature(content)
         self.provider = runtime.provider
         # When a run last wanted it, on the clock of `time.monotonic`.
         self.used = 0.0
@@ -253,8 +261,16 @@ class Model(Named):
         self._close_sessions(copy, end)
 
     def _has_manifest(self) -> bool:
-        """Whether its folder still has the manifest that was opened."""
-        return manifest.digest_of(manifest.read_bytes(self.folder)) == self.digest
+        """Whether its folder still has the manifest that was opened; BundleError if not signed."""
+        content = manifest.read_bytes(self.folder)
+        if manifest.digest_of(content) != self.digest:
+            return False
+        self._check_signature(content)
+        return True
+
+    def _check_signature(self, content: bytes) -> None:
+        if self._signers is not None:
+            self._signers.check(self.folder, content, self.manifest.files)
 
     def _hold(self, graph: str) -> None:
         """Hold runs of a graph until the next load."""

@@ -1,0 +1,1 @@
+"""Signatures of bundles by OpenSSF Model Signing; needs the extra `signing`."""

@@ -1,0 +1,41 @@
+"""The signatures that a server requires of bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol
+
+from foretell.service.errors import StartError
+from foretell.service.settings import Settings
+
+_SETTING = "FORETELL_SIGNED_BY"
+
+
+class Signers(Protocol):
+    """The keys whose signatures are accepted."""
+
+    def check(self, folder: Path, content: bytes, sums: Mapping[str, str]) -> None:
+        """Check the signature of a bundle, given its manifest and the checksums in it.
+
+        BundleError: the bundle is not signed by one of the keys.
+        """
+
+
+def open_signers(settings: Settings) -> Signers | None:
+    """The keys of the settings, if any; StartError if one cannot be used."""
+    if not settings.signed_by:
+        return None
+    try:
+        # Most servers require no signatures, and need none of its libraries.
+        module = import_module("foretell.signing.verify")
+    except ModuleNotFoundError as error:
+        raise StartError(
+            f"{_SETTING}: {error.name} is not installed; install foretell with the extra signing"
+        ) from None
+    try:
+        signers: Signers = module.Signers(settings.signed_by)
+    except module.SigningError as error:
+        raise StartError(f"{_SETTING}: {error}") from None
+    return signers
