@@ -58,7 +58,8 @@ def command(
     if "://" in destination:
         from foretell.storage.remote import open_remote
 
-        written = open_remote(destination).publish(bundle, name=name, version=version)
+        remote = open_remote(destination)
+        written = remote.publish(bundle, name=name, version=version, sign=sign)
     else:
         written = str(publish(bundle, Path(destination), name=name, version=version, sign=sign))
     click.echo(f"written to {written}")

@@ -10,6 +10,7 @@ from pathlib import Path
 import obstore
 
 from foretell.bundle import layout
+from foretell.bundle.placement import MakeSignature
 from foretell.storage import repository
 from foretell.storage.location import Location
 from foretell.storage.remote import Version
@@ -55,9 +56,17 @@ class Bucket:
             else:
                 obstore.put(self.location.store, path, content)
 
-    def publish(self, bundle: Path, *, name: str | None, version: str | None) -> str:
+    def publish(
+        self,
+        bundle: Path,
+        *,
+        name: str | None,
+        version: str | None,
+        sign: MakeSignature | None = None,
+    ) -> str:
         """Copy a bundle into the repository; servers see the whole bundle or nothing."""
-        return repository.publish(bundle, self.location, name=name, version=version)
+        place = self.location
+        return repository.publish(bundle, place, name=name, version=version, sign=sign)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from foretell.bundle import layout, manifest
 from foretell.bundle.manifest import Manifest
+from foretell.bundle.placement import MakeSignature
 from foretell.storage.errors import StorageError
 
 # Name and version of a bundle.
@@ -124,20 +125,28 @@ class Remote(Protocol):
             StorageError: the file cannot be written.
         """
 
-    def publish(self, bundle: Path, *, name: str | None, version: str | None) -> str:
+    def publish(
+        self,
+        bundle: Path,
+        *,
+        name: str | None,
+        version: str | None,
+        sign: MakeSignature | None = None,
+    ) -> str:
         """Copy a bundle into the repository; servers see the whole bundle or nothing.
 
         Args:
             bundle: Folder of the bundle.
             name: Served name; the bundle's own by default.
             version: Integer version; the newest plus one by default.
+            sign: Signs the published bundle.
 
         Returns:
             URL of the version.
 
         Raises:
-            BundleError: the bundle is damaged, name or version are not allowed, or the version
-                exists.
+            BundleError: the bundle is damaged, name or version are not allowed, the version exists,
+                or a signature would be lost.
             StorageError: the repository cannot be read or written.
         """
 

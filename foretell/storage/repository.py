@@ -178,7 +178,6 @@ def publish(
     exists = BundleError(f"{place}: exists already; bundles are never changed")
     if int(version) in known:
         raise exists
-    path = manifest_path(name, version)
     content, signature = published(bundle, content, name, version, sign)
     while True:
         for file, wanted in about.files.items():
@@ -189,14 +188,27 @@ def publish(
         # `collect` may have moved listed files since.
         listed = time.time()
         there = list_contents(location)
+    if signature is not None:
+        path = f"{name}/{version}/{layout.SIGNATURE}"
+        if not _create(location, path, signature):
+            raise BundleError(
+                f"{location.of(path)}: exists already; publish another version, or remove it if an "
+                "interrupted publication has left it"
+            )
+    if not _create(location, manifest_path(name, version), content):
+        raise exists
+    return place
+
+
+def _create(location: Location, path: str, content: bytes) -> bool:
+    """Write a new small object; returns whether it has this content now."""
     with location.naming(path):
         try:
             obstore.put(location.store, path, content, mode="create")
         except (AlreadyExistsError, PreconditionError):
-            # The client retries after a lost answer, so an existing version may be its own.
-            if b"".join(location.read(path)) != content:
-                raise exists from None
-    return place
+            # The client retries after a lost answer, so an existing object may be its own.
+            return b"".join(location.read(path)) == content
+    return True
 
 
 def _put_blob(location: Location, file: Path, wanted: str) -> None:

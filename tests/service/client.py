@@ -39,7 +39,7 @@ def connect(app: ASGIApp) -> httpx.AsyncClient:
 class Client:
     """Sends requests; answers of forecast routes must parse with KServe's own classes."""
 
-    def __init__(self, models: Path, tracer: Tracer | None = None, **settings: Any) -> None:
+    def __init__(self, models: Path | str, tracer: Tracer | None = None, **settings: Any) -> None:
         self.settings = Settings(**{"models": models, "device": "cpu", "threads": 1, **settings})
         self.metrics = Metrics()
         self.repository: Repository = load(self.settings, self.metrics)
