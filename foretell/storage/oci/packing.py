@@ -87,6 +87,11 @@ def layer_of_file(bundle: Path, file: str, wanted: str | None) -> Layer:
     return Layer(file, f"{_ROOT}/{_FILES}/{file}", bundle / file, wanted)
 
 
+def layer_of_signature(content: bytes) -> Layer:
+    """The layer of a signature."""
+    return Layer(layout.SIGNATURE, f"{_ROOT}/{_FILES}/{layout.SIGNATURE}", content)
+
+
 def layer_of_manifest(content: bytes, name: str, version: str, others: Iterable[str]) -> Layer:
     """The layer of a version's folder: its manifest, and links to the other files."""
     file = layout.MANIFEST

@@ -6,14 +6,20 @@ from pathlib import Path
 
 from foretell.bundle import checksums, layout, manifest
 from foretell.bundle.errors import BundleError
-from foretell.bundle.placement import manifest_as
+from foretell.bundle.placement import MakeSignature, published
 from foretell.storage.oci import artifact
 from foretell.storage.oci.client import Blob, Client, MissingError
-from foretell.storage.oci.packing import layer_of_file, layer_of_manifest
+from foretell.storage.oci.packing import layer_of_file, layer_of_manifest, layer_of_signature
 from foretell.storage.oci.reference import Reference
 
 
-def push(bundle: Path, reference: Reference, client: Client, version: str) -> Reference:
+def push(
+    bundle: Path,
+    reference: Reference,
+    client: Client,
+    version: str,
+    sign: MakeSignature | None = None,
+) -> Reference:
     """Write a bundle; the tag appears last, so that servers see the whole bundle or nothing.
 
     A version is never changed: a tag with other content is an error, and one with the same content
@@ -25,24 +31,25 @@ def push(bundle: Path, reference: Reference, client: Client, version: str) -> Re
         reference: The model.
         client: Client of its repository.
         version: Integer version; empty for the newest plus one.
+        sign: Signs the published bundle.
 
     Returns:
         Reference of the version.
 
     Raises:
-        BundleError: the bundle is damaged, or the version exists with other content.
+        BundleError: the bundle is damaged, the version exists with other content, or a signature
+            would be lost.
         StorageError: the registry cannot be read or written.
     """
-    about = manifest.read(bundle)
+    content, about = manifest.read_both(bundle)
     checksums.check_names(bundle, about.files)
     target = reference.of(version or _next(client))
-    content = manifest_as(bundle, target.name, target.version).encode()
-    beside = [file for file in layout.BESIDE if (bundle / file).is_file()]
-    files = sorted(about.files) + beside
-    layers = [
-        *(layer_of_file(bundle, file, about.files.get(file)) for file in files),
-        layer_of_manifest(content, target.name, target.version, files),
-    ]
+    content, signature = published(bundle, content, target.name, target.version, sign)
+    layers = [layer_of_file(bundle, file, about.files[file]) for file in sorted(about.files)]
+    if signature is not None:
+        layers.append(layer_of_signature(signature))
+    files = [layer.file for layer in layers]
+    layers.append(layer_of_manifest(content, target.name, target.version, files))
     blobs = [layer.blob() for layer in layers]
     named = [(layer.file, blob) for layer, blob in zip(layers, blobs, strict=True)]
     about = about.model_copy(update={"name": target.name})

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from foretell.bundle import layout
+from foretell.bundle.placement import MakeSignature
 from foretell.bundle.serving import NOTHING
 from foretell.storage.errors import StorageError
 from foretell.storage.oci import artifact
@@ -96,7 +97,14 @@ class Registry:
             client.put_blob(Blob(artifact.digest_of(own), len(own)), [own], place)
         client.put_manifest(_SERVING_TAG, written.manifest)
 
-    def publish(self, bundle: Path, *, name: str | None, version: str | None) -> str:
+    def publish(
+        self,
+        bundle: Path,
+        *,
+        name: str | None,
+        version: str | None,
+        sign: MakeSignature | None = None,
+    ) -> str:
         """Copy a bundle into the registry, as a version of the model that the URL names."""
         if len(self._models) > 1:
             raise StorageError(f"{self.url}: expected the URL of one model to publish")
@@ -107,7 +115,7 @@ class Registry:
             raise StorageError(f"{reference}: the URL names the model, not --name {name}")
         if version is not None and reference.version not in ("", version):
             raise StorageError(f"{reference}: differs from --model-version {version}")
-        return str(push(bundle, reference, client, version or reference.version))
+        return str(push(bundle, reference, client, version or reference.version, sign))
 
 
 @dataclass(frozen=True)
