@@ -101,8 +101,7 @@ def _verifier(file: Path) -> verifying.Config:
     found = {kind.decode() for kind in re.findall(rb"-----BEGIN ([A-Z ]+)-----", content)}
     if any(kind.endswith("PRIVATE KEY") for kind in found):
         raise SigningError(
-            f"{file}: is a private key, which must stay with those who sign; give its public key, "
-            "from `openssl pkey -in KEY -pubout`"
+            f"{file}: is a private key; give its public key, from `openssl pkey -in KEY -pubout`"
         )
     config = verifying.Config()
     if "CERTIFICATE" in found:
