@@ -235,16 +235,16 @@ def test_publish_slower_than_the_grace_period_is_complete(
     storage, location = installed(monkeypatch)
     publish(bundles[0], location)
     storage.delete(None, ["a/1/manifest.json"])
-    slow = repository.manifest_as
+    slow = repository.published
 
-    def sleep(*given: Any) -> str:
+    def sleep(*given: Any) -> tuple[bytes, bytes | None]:
         for _ in range(3):
             storage.now += GRACE + timedelta(hours=1)
             collect(location, empty=True)
         assert not storage.paths(BLOBS)
         return slow(*given)
 
-    monkeypatch.setattr(repository, "manifest_as", sleep)
+    monkeypatch.setattr(repository, "published", sleep)
     publish(bundles[0], location)
     assert storage.paths(BLOBS) == storage.named()
 
