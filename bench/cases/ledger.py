@@ -172,7 +172,7 @@ def million(run: Run) -> tuple[list[Row], list[str]]:
         name = f"series-{number}"
         truth = rng.normal(size=count + 48 + _STEPS)
         message = Remember(
-            "million", "1", "", "forecast", "stored", (), [name] * count, [*range(count)]
+            "million", "1", "digest", "", "forecast", "stored", (), [name] * count, [*range(count)]
         )
         windows = np.lib.stride_tricks.sliding_window_view(truth, 48 + _STEPS)[:count]
         arrays: Arrays = {

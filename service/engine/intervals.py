@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from functools import cached_property
-from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,16 +38,6 @@ class Intervals:
         self._limits = limits(manifest.bounds, manifest.targets)
         self._floor = np.array(manifest.target_scaler.training.std) * floor
         self._columns = slice(None) if manifest.columns is None else manifest.columns
-
-    @cached_property
-    def digest(self) -> str:
-        """Differs between bundles whose offsets differ, or are of other channels."""
-        found = sha256(json.dumps(self._manifest.targets).encode())
-        if self.calibration is not None:
-            for each in (self.calibration.levels, self.calibration.offsets):
-                found.update(f"{each.shape}".encode())
-                found.update(np.ascontiguousarray(each).data)
-        return found.hexdigest()
 
     @property
     def most(self) -> int | None:

@@ -119,11 +119,13 @@ class Load(Message, tag=10):
 class Remember(Message, tag=11):
     """Keep forecasts of an answer in the ledger; the arrays are those of `forecast.record.record`.
 
-    `names` are those of the series, and `indexes` their places in the request.
+    `digest` is the manifest's, `names` are those of the series, and `indexes` their places in the
+    request.
     """
 
     model: str
     version: str
+    digest: str
     namespace: str
     answer: str
     calibration: str

@@ -30,7 +30,7 @@ class Offsets(NamedTuple):
 
     Attributes:
         origins: Number of forecasts that were compared with their actual values.
-        stored: `Intervals.digest` of the bundle that they correct; they suit no other one.
+        stored: Digest of the manifest of the bundle that they correct; they suit no other one.
     """
 
     calibration: Calibration
@@ -75,7 +75,7 @@ class LearnedOffsets:
 
         Args:
             key: The key of the series.
-            stored: `Intervals.digest` of the bundle.
+            stored: Digest of the manifest of the bundle.
 
         Returns:
             None if neither was learned for this bundle.

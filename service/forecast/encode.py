@@ -367,7 +367,7 @@ def _learned(job: Job, forecast: Floats) -> Floats:
         if isinstance(entry, Series) and ledger is not None:
             name = entry.name if entry.is_named else ""
             key = Key(model.name, model.version, ledger.namespace, name)
-            own = ledger.learned.find(key, model.intervals.digest)
+            own = ledger.learned.find(key, model.digest)
             found[entry.row : entry.row + entry.windows] = [own] * entry.windows
     job.learned = found
 

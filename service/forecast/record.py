@@ -65,6 +65,7 @@ def record(job: Job, outputs: Arrays) -> tuple[Remember, Arrays] | None:
     message = Remember(
         manifest.name,
         manifest.version,
+        job.model.digest,
         ledger.namespace,
         # Tables have no ids in their answers.
         job.identifier or f"forecast-{random.getrandbits(128):032x}",

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from foretell.service.counts import Family
 from foretell.service.ledger.days import DAY_SECONDS
 from foretell.service.ledger.reading import Selection, accuracy, latest
 from foretell.service.ledger.scores import gauges as numbers_of
-from foretell.service.ledger.tables import VERSIONS
 
 _LABELS = ("model", "version", "window")
 # Days of actual values up to the last known one, by the value of the label.
@@ -57,19 +56,29 @@ class Recent(NamedTuple):
     latest: dict[tuple[str, str], int]
 
 
-def read_recent(connection: Connection, served: set[tuple[str, str]], today: int) -> Recent:
+def read_recent(
+    connection: Connection, served: Mapping[str, Mapping[str, str]], today: int
+) -> Recent:
     """Scores of the served versions over the days up to their last actual value.
 
     Days after tomorrow are left out: their values have a wrong time.
+
+    Args:
+        connection: A connection that reads.
+        served: Digests of the manifests of the served versions, by model and version.
+        today: The day since 1970.
     """
     found = Recent({}, {})
-    for model in connection.execute(select(VERSIONS.c.model).distinct()).scalars().all():
-        for version, day in latest(connection, Selection(model, until=today + 1)).items():
-            if (model, version) not in served:
+    for model, digests in served.items():
+        chosen = Selection(model, until=today + 1, served=digests)
+        for version, day in latest(connection, chosen).items():
+            if version not in digests:
                 continue
             found.latest[model, version] = day * DAY_SECONDS
             for window, days in _WINDOWS.items():
-                chosen = Selection(model, version=version, since=day - days + 1, until=day)
+                chosen = Selection(
+                    model, version=version, since=day - days + 1, until=day, served=digests
+                )
                 for row in accuracy(connection, chosen, "total"):
                     found.scores[model, version, window] = numbers_of(row)
     return found

@@ -7,7 +7,6 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
-from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
@@ -98,8 +97,7 @@ def _keep_group(
     times = moments(records, 1, steps)
     levels, bodies = _bodies(records, times[:, 1:])
     channels = json.dumps(manifest.targets)
-    digest = sha256(channels.encode()).hexdigest()
-    key = (manifest.name, manifest.version, channels, digest)
+    key = (manifest.name, manifest.version, channels, first.message.digest)
     version = ids.versions(connection, [key])[key]
     rounded = json.dumps([round(level, DECIMALS) for level in levels])
     setting = (version, steps, rounded, first.message.calibration)

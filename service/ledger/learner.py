@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import threading
@@ -16,9 +15,8 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from foretell.bundle.calibration import Calibration
-from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.learned import Key, LearnedOffsets, Offsets
-from foretell.service.engine.registry import Registry
+from foretell.service.engine.registry import Model, Registry
 from foretell.service.ledger.adaptive import LATEST_ORIGINS, learn, pool
 from foretell.service.ledger.changes import Changes, missing
 from foretell.service.ledger.faults import log_error
@@ -70,7 +68,7 @@ class Learner:
         self._errors = RecentErrors(_ERRORS_BYTES, _POOLED)
         # When the offsets of all series of a namespace were last learned.
         self._pooled_at: dict[Key, float] = {}
-        # The last registry it has seen, and its versions with the digests of their intervals.
+        # The last registry it has seen, and its versions with the digests of their manifests.
         self._seen: Registry | None = None
         self._loaded: dict[tuple[str, str], str] = {}
         self._polled_at = time.monotonic()
@@ -143,14 +141,14 @@ class Learner:
         if registry is self._seen:
             return
         loaded = {
-            (model.name, model.version): model.intervals.digest
+            (model.name, model.version): model.digest
             for model in registry.models
             if model.intervals.calibration is not None
         }
         new = {key for key, digest in loaded.items() if self._loaded.get(key) != digest}
         if new:
             with self._store.read() as connection:
-                self.changed(_latest(connection, new))
+                self.changed(_latest(connection, {(*key, loaded[key]) for key in new}))
         with self._condition:
             for key in self._errors:
                 if key[:2] in new or key[:2] not in loaded:
@@ -208,7 +206,7 @@ class Learner:
                     VERSIONS.c.version,
                     SERIES.c.namespace,
                     SERIES.c.name,
-                    VERSIONS.c.channels,
+                    VERSIONS.c.digest,
                     SERIES.c.frequency,
                 )
                 .join(SERIES, SERIES.c.id == series)
@@ -218,33 +216,35 @@ class Learner:
                 # The series was deleted.
                 return
             key = Key(*named[:4])
-            model = self._registry().get(key.model, key.version).model
+            # The errors of versions that were loaded after the last look may be forgotten by the
+            # next one.
+            assert self._seen is not None  # noqa: S101 - `_look` comes first
+            model = self._seen.get(key.model, key.version).model
             if model is None or model.intervals.calibration is None:
                 return
-            intervals, channels = model.intervals, model.manifest.targets
-            if named.channels != json.dumps(channels):
-                # The version was exported anew, with other channels.
+            if named.digest != model.digest:
+                # The version was exported anew.
                 return
             most = model.intervals.calibration.offsets.shape[1]
-            frequency = Frequency.parse(named.frequency)
+            frequency, channels = Frequency.parse(named.frequency), model.manifest.targets
             found = read_errors(connection, (version, series), channels, frequency, most)
         if found is None:
             return
         self._ids[key] = found.pair
-        before, known = self._errors.get(key), self._learned.find(key, intervals.digest)
+        before, known = self._errors.get(key), self._learned.find(key, model.digest)
         is_known = known is not None and known[1] == key and key.of_namespace in self._pooled_at
         if is_known and before is not None and found.equals(before):
             # Only forecasts are new.
             return
-        prior = self._learn_namespace(key, found, intervals)
-        self._put(key, found.errors, found.positions, prior, intervals)
+        prior = self._learn_namespace(key, found, model)
+        self._put(key, found.errors, found.positions, prior, model)
 
-    def _learn_namespace(self, key: Key, found: Errors, intervals: Intervals) -> Calibration:
+    def _learn_namespace(self, key: Key, found: Errors, model: Model) -> Calibration:
         """The prior of a series: the offsets of its namespace, learned anew if they are not recent.
 
         It is the bundle's if no other series is known: else errors would count twice.
         """
-        stored = intervals.calibration
+        stored = model.intervals.calibration
         assert stored is not None  # noqa: S101 - what `_learn` makes sure of
         with self._condition:
             if key[2:] not in self._deleted:
@@ -256,9 +256,9 @@ class Learner:
             errors, places = pool(
                 [_padded(each.errors, steps) for each in own], [each.positions for each in own]
             )
-            self._put(pooled, errors, places, stored, intervals)
+            self._put(pooled, errors, places, stored, model)
             self._pooled_at[pooled] = now
-        known = self._learned.find(pooled, intervals.digest)
+        known = self._learned.find(pooled, model.digest)
         return stored if known is None or len(own) < 2 else known[0].calibration
 
     def _put(
@@ -267,7 +267,7 @@ class Learner:
         errors: NDArray[np.float64],
         places: NDArray[np.int64],
         prior: Calibration,
-        intervals: Intervals,
+        model: Model,
     ) -> None:
         """Learn offsets and keep them, unless a series was deleted that they may come from."""
         with np.errstate(over="ignore", invalid="ignore"):
@@ -279,7 +279,7 @@ class Learner:
                 f"{key.model}@{key.version}",
             )
             return
-        offsets = Offsets(learned.calibration, int(learned.origins.max()), intervals.digest)
+        offsets = Offsets(learned.calibration, int(learned.origins.max()), model.digest)
         with self._condition:
             if not any(
                 namespace == key.namespace and key.name in (None, name)
@@ -339,10 +339,16 @@ def _padded(errors: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
     return np.pad(errors, ((0, 0), (0, missing), (0, 0)), constant_values=np.nan)
 
 
-def _latest(connection: Connection, versions: Collection[tuple[str, str]]) -> list[Pair]:
-    """Ids of versions and series with the latest forecasts, the latest first."""
-    rows = connection.execute(select(VERSIONS.c.id, VERSIONS.c.model, VERSIONS.c.version))
-    ids = [each.id for each in rows if (each.model, each.version) in versions]
+def _latest(connection: Connection, versions: Collection[tuple[str, str, str]]) -> list[Pair]:
+    """Ids of versions and series with the latest forecasts, the latest first.
+
+    Args:
+        connection: A connection that reads.
+        versions: Models, versions and digests.
+    """
+    columns = VERSIONS.c.id, VERSIONS.c.model, VERSIONS.c.version, VERSIONS.c.digest
+    rows = connection.execute(select(*columns))
+    ids = [each.id for each in rows if each[1:] in versions]
     latest = connection.execute(
         select(FORECASTS.c.version, FORECASTS.c.series)
         .where(FORECASTS.c.version.in_(ids[-_FIRST:]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -120,8 +121,8 @@ class DatabaseLedger:
 
     def remember(self, message: Remember, arrays: Arrays) -> None:
         model = self._registry().get(message.model, message.version).model
-        if model is None:
-            # It was unloaded after the forecast.
+        if model is None or model.digest != message.digest:
+            # It was unloaded after the forecast, or another bundle took its place.
             self._metrics.counts.add(LEDGER_FORECASTS, "dropped", amount=len(message.names))
             return
         self._writer.put(Record(message, arrays, model.manifest, model.intervals))
@@ -220,7 +221,7 @@ class DatabaseLedger:
         self, selection: dict[str, Any], by: By, limit: int, deadline: float, _: Arrays
     ) -> tuple[bytes, Arrays]:
         """An `api.ledger_types.Accuracy` in JSON."""
-        chosen = Selection(**selection)
+        chosen = self._selection(selection)
         with self._store.read(deadline) as connection:
             self._check_model(connection, chosen.model)
             rows = accuracy(connection, chosen, by)
@@ -236,7 +237,7 @@ class DatabaseLedger:
         self, selection: dict[str, Any], limit: int, deadline: float, _: Arrays
     ) -> tuple[bytes, Arrays]:
         """An `api.ledger_types.Trajectories` in JSON."""
-        chosen = Selection(**selection)
+        chosen = self._selection(selection)
         with self._store.read(deadline) as connection:
             self._check_model(connection, chosen.model)
             found = trajectories(connection, chosen, limit)
@@ -247,7 +248,7 @@ class DatabaseLedger:
         self, selection: dict[str, Any], versions: tuple[str, str], deadline: float, _: Arrays
     ) -> tuple[bytes, Arrays]:
         """An `api.ledger_types.Compared` in JSON."""
-        chosen = Selection(**selection)
+        chosen = self._selection(selection)
         with self._store.read(deadline) as connection:
             self._check_model(connection, chosen.model)
             pairs = read_pairs(connection, chosen, (versions[0], versions[1]))
@@ -267,6 +268,14 @@ class DatabaseLedger:
         ):
             document[name] = getattr(found, name)
         return orjson.dumps(document), NO_ARRAYS
+
+    def _selection(self, fields: dict[str, Any]) -> Selection:
+        served = {
+            model.version: model.digest
+            for model in self._registry().models
+            if model.name == fields["model"]
+        }
+        return Selection(**fields, served=served)
 
     def _check_model(self, connection: Connection, name: str) -> None:
         """UnknownModelError for a model that is neither served nor in the ledger."""
@@ -306,7 +315,9 @@ class DatabaseLedger:
                 with store.write() as connection:
                     after = prune_values(connection, store, before, after)
                 yield
-        served = {(model.name, model.version) for model in self._registry().models}
+        served: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for model in self._registry().models:
+            served[model.name][model.version] = model.digest
         with store.read() as connection:
             self._recent = read_recent(connection, served, int(time.time()) // DAY_SECONDS)
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, select
 from foretell.service.errors import InvalidInputError
 from foretell.service.ledger.bodies import Bodies, Shape
 from foretell.service.ledger.positions import positions
-from foretell.service.ledger.reading import Selection, of_names, of_times
+from foretell.service.ledger.reading import Selection, of_bundles, of_names, of_times
 from foretell.service.ledger.summing import Known, actuals
 from foretell.service.ledger.tables import (
     ACTUALS,
@@ -101,8 +101,13 @@ def read_pairs(connection: Connection, selection: Selection, versions: tuple[str
     Raises:
         InvalidInputError: there are more than `MOST_WINDOWS`.
     """
-    heads = _heads(connection, selection, versions)
-    forms = _forms(connection, selection.model)
+    named = select(VERSIONS.c.version, VERSIONS.c.id).where(*of_bundles(selection))
+    known = {row.version: row.id for row in connection.execute(named)}
+    nothing = Pairs(np.empty((2, 0)), [], np.empty(0, np.int64), 0)
+    if not known.keys() >= {*versions}:
+        return nothing
+    ids = known[versions[0]], known[versions[1]]
+    heads, forms = _heads(connection, selection, ids), _forms(connection, ids)
     earliest = int(heads.origins.min()) if len(heads.origins) else 0
     losses, names, origins = [], [], []
     horizon = 0
@@ -119,12 +124,12 @@ def read_pairs(connection: Connection, selection: Selection, versions: tuple[str
             names += [str(own.series[0])] * int(is_known.sum())
             horizon = max(horizon, part.horizon)
     if not names:
-        return Pairs(np.empty((2, 0)), [], np.empty(0, np.int64), horizon)
+        return nothing._replace(horizon=horizon)
     return Pairs(np.concatenate(losses, axis=1), names, np.concatenate(origins), horizon)
 
 
-def _heads(connection: Connection, selection: Selection, versions: tuple[str, str]) -> _Heads:
-    """Pairs of the latest forecasts of an origin: a version may have been exported again.
+def _heads(connection: Connection, selection: Selection, ids: tuple[int, int]) -> _Heads:
+    """Pairs of forecasts of an origin by two versions.
 
     Both are of one request, or of equal histories: a later request may know more.
     """
@@ -132,22 +137,20 @@ def _heads(connection: Connection, selection: Selection, versions: tuple[str, st
     source = one.join(
         other, (one.c.series == other.c.series) & (one.c.origin == other.c.origin)
     ).join(SERIES, SERIES.c.id == one.c.series)
-    is_of_one_request = (one.c.answer == other.c.answer) | (one.c.input == other.c.input)
-    where = [*of_names(selection), *of_times(selection, one), is_of_one_request]
-    for place, (forecast, version) in enumerate(zip((one, other), versions, strict=True)):
-        own = VERSIONS.alias(f"version{place}")
-        source = source.join(own, own.c.id == forecast.c.version)
-        where += [own.c.model == selection.model, own.c.version == version]
     columns = [
         *(one.c.series, one.c.origin, one.c.ends, other.c.ends),
         *(one.c.configuration, other.c.configuration, one.c.id, other.c.id),
     ]
-    latest_last = (one.c.made, one.c.version, other.c.made, other.c.version)
     statement = (
         select(*(column.label(f"column{place}") for place, column in enumerate(columns)))
         .select_from(source)
-        .where(*where)
-        .order_by(one.c.series, one.c.origin, *latest_last)
+        .where(
+            (one.c.version == ids[0]) & (other.c.version == ids[1]),
+            (one.c.answer == other.c.answer) | (one.c.input == other.c.input),
+            *of_names(selection),
+            *of_times(selection, one),
+        )
+        .order_by(one.c.series, one.c.origin)
     )
     parts, count = [np.empty((0, len(columns)), np.int64)], 0
     with connection.execute(statement, execution_options={"yield_per": _ROWS}) as rows:
@@ -161,14 +164,11 @@ def _heads(connection: Connection, selection: Selection, versions: tuple[str, st
                     param="since",
                 )
     table = np.concatenate(parts)
-    is_last = np.ones(len(table), np.bool_)
-    is_last[:-1] = (table[1:, :2] != table[:-1, :2]).any(axis=1)
-    kept = table[is_last]
-    return _Heads(kept[:, 0], kept[:, 1], kept[:, 2:4].max(axis=1), kept[:, 4:6], kept[:, 6:8])
+    return _Heads(table[:, 0], table[:, 1], table[:, 2:4].max(axis=1), table[:, 4:6], table[:, 6:8])
 
 
-def _forms(connection: Connection, model: str) -> dict[int, _Form]:
-    """Forms of the configurations of a model, by id."""
+def _forms(connection: Connection, ids: tuple[int, int]) -> dict[int, _Form]:
+    """Forms of the configurations of two versions, by id."""
     rows = connection.execute(
         select(
             CONFIGURATIONS.c.id,
@@ -177,7 +177,7 @@ def _forms(connection: Connection, model: str) -> dict[int, _Form]:
             VERSIONS.c.channels,
         )
         .join(VERSIONS, CONFIGURATIONS.c.version == VERSIONS.c.id)
-        .where(VERSIONS.c.model == model)
+        .where(VERSIONS.c.id.in_(ids))
     )
     found = {}
     for number, steps, levels, channels in rows:

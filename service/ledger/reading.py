@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, FromClause, Select, func, select
+from sqlalchemy import ColumnElement, Connection, FromClause, Select, func, or_, select
 
 from foretell.service.errors import InvalidInputError
 from foretell.service.ledger.days import DAY
@@ -40,6 +40,8 @@ class Selection:
         until: The last one.
         overlapping: Whether the times of a version's forecasts may overlap; otherwise the latest
             ones that do not.
+        served: Digests of the manifests of the model's served versions. Forecasts of a version are
+            those of this bundle, else those of the newest one.
     """
 
     model: str
@@ -52,6 +54,7 @@ class Selection:
     since: int | None = None
     until: int | None = None
     overlapping: bool = True
+    served: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ def latest(connection: Connection, selection: Selection) -> dict[str, int]:
         select(VERSIONS.c.version, func.max(TOTALS.c.day).label("day"))
         .join(CONFIGURATIONS, CONFIGURATIONS.c.version == VERSIONS.c.id)
         .join(TOTALS, TOTALS.c.configuration == CONFIGURATIONS.c.id)
-        .where(VERSIONS.c.model == selection.model, *_within(selection, TOTALS.c.day))
+        .where(*of_bundles(selection), *_within(selection, TOTALS.c.day))
         .group_by(VERSIONS.c.version)
     )
     return {row.version: row.day for row in rows}
@@ -157,11 +160,29 @@ def iso_day(day: int) -> str:
 
 def of_versions(selection: Selection) -> list[ColumnElement[bool]]:
     """Conditions of the chosen versions and their configurations."""
-    where = [VERSIONS.c.model == selection.model]
-    if selection.version is not None:
-        where.append(VERSIONS.c.version == selection.version)
+    where = of_bundles(selection)
     if selection.calibration is not None:
         where.append(CONFIGURATIONS.c.calibration == selection.calibration)
+    return where
+
+
+def of_bundles(selection: Selection) -> list[ColumnElement[bool]]:
+    """Conditions of the chosen versions: one bundle of each."""
+    other = VERSIONS.alias()
+    newest = (
+        select(func.max(other.c.id))
+        .where(other.c.model == selection.model)
+        .group_by(other.c.version)
+    )
+    served = [
+        (VERSIONS.c.version == version) & (VERSIONS.c.digest == digest)
+        for version, digest in selection.served.items()
+        if selection.version in (None, version)
+    ]
+    is_newest = VERSIONS.c.version.not_in([*selection.served]) & VERSIONS.c.id.in_(newest)
+    where = [VERSIONS.c.model == selection.model, or_(is_newest, *served)]
+    if selection.version is not None:
+        where.append(VERSIONS.c.version == selection.version)
     return where
 
 

@@ -32,8 +32,8 @@ def _of(name: str) -> ForeignKey:
     return ForeignKey(f"{name}.id", ondelete="CASCADE")
 
 
-# A version of a model, with what its forecasts mean. `channels` is a JSON list, and `digest` its
-# SHA-256: indexes of PostgreSQL have no room for long texts.
+# A bundle of a version of a model: a version may be exported again. `channels` is a JSON list, and
+# `digest` that of the manifest.
 VERSIONS = Table(
     "versions",
     METADATA,

@@ -15,7 +15,7 @@ from foretell.service.arrays import FORECAST, HISTORY, MOMENTS, Arrays
 from foretell.service.engine.ipc import Remember
 from foretell.service.engine.registry import Model
 from foretell.service.errors import InvalidInputError
-from foretell.service.ledger import keeping, pairing
+from foretell.service.ledger import pairing
 from foretell.service.ledger.bodies import Bodies, Shape
 from foretell.service.ledger.comparison import compare
 from foretell.service.ledger.ids import Ids
@@ -46,6 +46,7 @@ class Scene:
         self.store.open()
         self.ids = Ids(self.store)
         self._models = {model.version: model for model in client.repository.models}
+        self.digests = {model.version: model.digest for model in client.repository.models}
 
     def forecast(
         self,
@@ -80,6 +81,7 @@ class Scene:
         message = Remember(
             model.name,
             model.version,
+            model.digest,
             namespace,
             "forecast",
             "stored",
@@ -237,24 +239,24 @@ def test_days_of_a_zone_are_one_step_apart(tmp_path: Path, database: str) -> Non
     assert compare(*found.losses, found.series, found.origins, HORIZON).origins == count
 
 
-def test_version_exported_again_counts_once(
-    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bundles_of_a_version_are_not_mixed(scene: Scene, tmp_path: Path) -> None:
     origins = np.arange(10, 50)
     for version in ("1", "2"):
         scene.forecast(version, "a", origins, np.zeros((len(origins), HORIZON)))
     write_bundle(tmp_path, Spec(name="calibrated", version="1", channels=("wind", "load")))
     moments = (origins[5:, None] + np.arange(-CONTEXT + 1, HORIZON + 1)) * HOUR
-    monkeypatch.setattr(keeping.time, "time", lambda: 4e9)
     with Client(tmp_path) as client:
         [model] = client.repository.models
         scene.keep(model, "a", moments, np.full((len(moments), HORIZON, 2), 3.0))
     scene.observe("a", np.full(100, 2.0))
     found = scene.pairs()
-    assert found.origins.tolist() == origins.tolist()
     # The later export has an error of 1, the earlier one of 2, the naive forecast of 1.
-    assert found.losses[0].tolist() == [2.0] * 5 + [1.0] * 35
-    assert found.losses[1].tolist() == [2.0] * 40
+    assert found.origins.tolist() == origins[5:].tolist()
+    assert found.losses.tolist() == [[1.0] * 35, [2.0] * 35]
+    served = scene.pairs(served=scene.digests)
+    assert served.origins.tolist() == origins.tolist()
+    assert served.losses.tolist() == [[2.0] * 40, [2.0] * 40]
+    assert scene.pairs(served={"1": "of a bundle without forecasts"}).losses.shape == (2, 0)
 
 
 def test_forecasts_are_read_in_parts(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

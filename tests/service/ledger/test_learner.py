@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from shutil import rmtree
+from shutil import move, rmtree
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,21 @@ import pytest
 from numpy.typing import NDArray
 
 from foretell.bundle.calibration import Calibration
+from foretell.service.engine.ipc import Remember
 from foretell.service.engine.learned import Key, Offsets
 from foretell.service.ledger import learner as module
 from foretell.service.ledger.ledger import DatabaseLedger
 from tests.service.client import Client
-from tests.service.ledger.conftest import CONTEXT, HORIZON, Open, forecast, observe, series_of
+from tests.service.ledger.conftest import (
+    CONTEXT,
+    HORIZON,
+    Open,
+    counted,
+    forecast,
+    observe,
+    scores,
+    series_of,
+)
 from tests.support.bundles import Spec, write_bundle
 
 ORIGINS = 20
@@ -109,11 +119,12 @@ def test_offsets_of_another_bundle_are_not_used(quick: Any) -> None:
 
 def test_offsets_that_give_no_finite_quantile_are_not_used(quick: Any) -> None:
     with quick() as client:
-        intervals = client.repository.models[0].intervals
+        [model] = [each for each in client.repository.models if each.name == "calibrated"]
+        intervals = model.intervals
         assert intervals.calibration is not None
         offsets = np.full_like(intervals.calibration.offsets, 3.4e38)
         large = Calibration(intervals.calibration.levels, offsets)
-        ledger_of(client).learned.put(key("a"), Offsets(large, 5, intervals.digest))
+        ledger_of(client).learned.put(key("a"), Offsets(large, 5, model.digest))
         found = ask(client, factor=100.0)
         assert found["quantiles"] == stored_quantiles(client, factor=100.0)
         assert found["calibration"]["of"] == "bundle"
@@ -127,25 +138,44 @@ def test_values_too_far_away_teach_nothing(quick: Any, caplog: pytest.LogCapture
         assert ask(client)["quantiles"] == stored_quantiles(client)
 
 
-def test_a_version_exported_anew_learns_for_its_new_steps(tmp_path: Path, sqlite: str) -> None:
-    models = tmp_path / "models"
+def test_a_version_exported_anew_learns_from_its_own_errors(tmp_path: Path, sqlite: str) -> None:
+    models, stored = tmp_path / "models", tmp_path / "stored"
     models.mkdir()
     write_bundle(models, Spec(name="calibrated", calibrated=1))
     with Client(models, ledger=sqlite) as client:
-        teach(client, "a")
-        assert learned_of(client)[key("a")].calibration.offsets.shape[1] == HORIZON
-        rmtree(models / "calibrated")
-        write_bundle(models, Spec(name="calibrated", calibrated=3))
-        client.repository.load("calibrated", "1")
-        assert ask(client, horizon=2 * HORIZON)["quantiles"]
-        assert learned_of(client)[key("a")].calibration.offsets.shape[1] == 3 * HORIZON
-        assert ask(client)["calibration"]["of"] == "series"
-        # Its earlier forecasts tell nothing of other channels.
-        rmtree(models / "calibrated")
-        write_bundle(models, Spec(name="calibrated", calibrated=3, channels=("other",)))
+        teach(client, "a", TRUTH + 50)
+        first = learned_of(client)[key("a")]
+        forecast(client, series_of("b", TRUTH[:CONTEXT]))
+        observe(client, "b", TRUTH[:, None])
+        [row] = scores(client, "?series=b")
+        move(models / "calibrated", stored)
+        # Its calibration is the same.
+        write_bundle(models, Spec(name="calibrated", calibrated=1, changes={"config": {"seed": 2}}))
         client.repository.load("calibrated", "1")
         learned_of(client)
-        assert ask(client)["calibration"]["of"] == "bundle"
+        assert ask(client)["calibration"] == {"method": "ledger", "origins": 0, "of": "bundle"}
+        assert scores(client) == scores(client, "?series=b") == []
+        teach(client, "a")
+        own = learned_of(client)[key("a")]
+        assert own.stored != first.stored
+        assert (own.calibration.offsets[-1] < 10).all()
+        assert (first.calibration.offsets[-1] > 50).all()
+        assert ask(client)["calibration"]["of"] == "series"
+        rmtree(models / "calibrated")
+        move(stored, models / "calibrated")
+        client.repository.load("calibrated", "1")
+        assert learned_of(client)[key("a")].stored == first.stored
+        assert scores(client, "?series=b") == [row]
+
+
+def test_forecasts_of_a_bundle_that_was_replaced_are_dropped(quick: Any) -> None:
+    with quick() as client:
+        message = Remember(
+            *("calibrated", "1", "sha256:of another bundle", "", "forecast-1", "stored"),
+            *((), ["a"], [0]),
+        )
+        ledger_of(client).remember(message, {})
+        assert counted(client, "forecasts", "dropped") == 1
 
 
 def test_a_tenant_does_not_change_the_intervals_of_another(quick: Any) -> None:
