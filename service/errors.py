@@ -255,7 +255,7 @@ def error_body(path: str, error: Mapping[str, str | None]) -> dict[str, Any]:
         return {"error": f"{place}{error['message']}"}
     if path == "/nixtla" or path.startswith("/nixtla/"):
         return {"detail": f"{place}{error['message']}"}
-    if path == "/mcp":
+    if path.rstrip("/") == "/mcp":
         # Clients of the protocol show no other errors.
         text = f"{place}{error['message']}"
         return {

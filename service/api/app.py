@@ -226,6 +226,10 @@ def _include(app: FastAPI, metrics: Metrics, routers: Iterable[APIRouter]) -> No
 
 def _nearest(path: str, routes: Iterable[APIRoute]) -> str:
     """The route that is most like an unknown path."""
+    for route in routes:
+        # A document need not have it, such as /mcp.
+        if route.path == path.rstrip("/"):
+            return f"the nearest is {' '.join(route.methods or ())} {route.path}"
     parts = path[:_PATH_LENGTH].split("/")
     # The name may follow a colon, as in /v1/models/name:predict.
     if parts[-1].lower().rpartition(":")[2] in _FORECAST_NAMES:

@@ -35,7 +35,8 @@ from foretell.service.tracing import Trace, Tracer
 
 _logger = logging.getLogger("foretell.access")
 
-_BUG = "internal_error"
+# The type of unexpected errors.
+BUG = "internal_error"
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 # W3C Trace Context: version, trace id, parent id, flags.
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
@@ -200,9 +201,9 @@ class RequestMiddleware:
         except Exception as error:
             _logger.exception("a request failed unexpectedly")
             let_go(error)
-            self._metrics.rejected(_BUG)
+            self._metrics.rejected(BUG)
             if not context.status:
-                fields = error_fields(500, _BUG, "the server failed; its log says why")
+                fields = error_fields(500, BUG, "the server failed; its log says why")
                 response = JSONResponse(error_body(scope["path"], fields), 500)
                 await response(scope, receive, send)
         finally:

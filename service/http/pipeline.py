@@ -48,7 +48,7 @@ from foretell.service.settings import Settings
 
 Wait = Callable[[Run], Awaitable[Arrays]]
 # Bytes of other work that take as long as compressing a byte.
-_COMPRESSION = 4
+COMPRESSION = 4
 
 _Content = TypeVar("_Content")
 
@@ -221,7 +221,7 @@ class _Pipeline:
             accepted = headers.get("accept-encoding", "")
             if encoding := choose_encoding(accepted, codec.encodings):
                 described["content-encoding"] = encoding
-                work = _COMPRESSION * len(answer)
+                work = COMPRESSION * len(answer)
                 if work < LARGE:
                     answer = compress(encoding, [answer])
                 else:

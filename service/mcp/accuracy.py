@@ -6,7 +6,7 @@ from typing import Any
 
 from foretell.service.api.ledger_types import AccuracyQuery
 from foretell.service.mcp.caller import Caller
-from foretell.service.mcp.results import Fields, Result, limited, table
+from foretell.service.mcp.results import Fields, table
 from foretell.service.mcp.schemas import arguments, fields
 from foretell.service.mcp.tools import Tool, model_and_version
 
@@ -22,14 +22,16 @@ below 1 the model is better. Intervals have their coverage, which should be near
 Example, the worst series of the last days:
 {"model": "load", "by": "series", "since": "2026-03-01", "limit": 5}"""
 _LIMIT = {
-    "type": "integer",
-    "minimum": 1,
+    **fields(
+        AccuracyQuery,
+        "limit",
+        limit="Most rows: of series those with the largest mase, of days the newest.",
+    )["limit"],
     "default": _ROWS,
-    "description": "Most rows: of series those with the largest mase, of days the newest.",
 }
 
 
-async def _run(caller: Caller, given: Fields) -> Result:
+async def _run(caller: Caller, given: Fields) -> Fields:
     name, version = model_and_version(given)
     query = {each: given[each] for each in _QUERY if each in given}
     if version:
@@ -40,7 +42,7 @@ async def _run(caller: Caller, given: Fields) -> Result:
     found: Fields = {"model": answer["model"], "by": answer["by"], "rows": rows}
     if answer["left_out"]:
         found["left_out"] = answer["left_out"]
-    return limited(found, _text, "ask for fewer rows (limit)")
+    return found
 
 
 def _row(row: Fields) -> Fields:
@@ -80,4 +82,6 @@ ACCURACY = Tool(
         "model",
     ),
     _run,
+    _text,
+    "ask for fewer rows (limit)",
 )

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import time
-from asyncio import Event
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 import orjson
-from starlette.types import ASGIApp, Message, Scope
+from pydantic_core import to_json
+from starlette.types import ASGIApp, Scope
 
-from foretell.service.errors import DeadlineExceededError, TooLargeError
-from foretell.service.http.body import JSON, TIMEOUT_HEADER
-from foretell.service.http.compression import Body
+from foretell.service.errors import DeadlineExceededError
+from foretell.service.forecast.parse import parsing_bytes
+from foretell.service.http.body import JSON, LARGE, TIMEOUT_HEADER, Offload, Share
 from foretell.service.http.middleware import request_context
 from foretell.service.http.protocol import WHOLE
+from foretell.service.mcp.exchange import exchange
 
 # Headers of the client that its tools' requests have too.
 _PASSED = ("authorization", "x-api-key", "traceparent", "tracestate")
@@ -41,47 +42,6 @@ class RefusedError(Exception):
         self.retry_after = retry_after
 
 
-@dataclass(slots=True)
-class Answer:
-    """An answer to a request within the process.
-
-    Attributes:
-        is_too_large: Whether it has over `_MOST_BYTES`; its body is then incomplete.
-    """
-
-    status: int = 0
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytearray = field(default_factory=bytearray)
-    is_too_large: bool = False
-
-    async def take(self, message: Message) -> None:
-        """Take a part of the answer, as ASGI's `send`."""
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            named = message.get("headers", ())
-            self.headers = {name.decode("latin-1"): text.decode("latin-1") for name, text in named}
-            return
-        piece = message.get("body", b"")
-        self.is_too_large |= len(self.body) + len(piece) > _MOST_BYTES
-        if not self.is_too_large:
-            self.body += piece
-
-
-async def exchange(app: ASGIApp, scope: Scope, body: Body) -> Answer:
-    """The answer of an application to a request whose whole body is here."""
-    messages = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive() -> Message:
-        if not messages:
-            # Routes learn from the connection whether the client has disconnected.
-            await Event().wait()
-        return messages.pop()
-
-    answer = Answer()
-    await app(scope, receive, answer.take)
-    return answer
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
     """A client of `/mcp`, whose tools send requests as the client would.
@@ -93,11 +53,15 @@ class Caller:
         app: The whole application, with its middleware.
         scope: Scope of the client's request.
         deadline: End of its time, on the clock of `time.monotonic`.
+        share: Memory of the client's request, to which answers of the routes are added.
+        offload: Threads that read large answers.
     """
 
     app: ASGIApp
     scope: Scope
     deadline: float
+    share: Share
+    offload: Offload
 
     async def get(self, path: str, query: Mapping[str, object] | None = None) -> Any:  # noqa: ANN401 - any JSON
         """Send a GET request; returns as `post`."""
@@ -111,18 +75,22 @@ class Caller:
 
         Raises:
             RefusedError: the answer is an error.
-            TooLargeError: the answer is too large for an agent.
+            AnswerTooLargeError: the answer is too large for a tool.
             DeadlineExceededError: no time is left.
         """
-        return await self._send("POST", path, "", orjson.dumps(body))
+        # The routes read NaN, Infinity and integers of any size, and name their places.
+        return await self._send("POST", path, "", to_json(body, inf_nan_mode="constants"))
 
     async def _send(self, method: str, path: str, query: str, body: bytes) -> Any:  # noqa: ANN401
-        answer = await exchange(self.app, self._scope(method, path, query), body)
-        if answer.is_too_large:
-            raise TooLargeError(
-                f"the answer has over {_MOST_BYTES} bytes; ask for fewer inputs, steps or quantiles"
-            )
-        content = orjson.loads(answer.body)
+        scope = self._scope(method, path, query)
+        answer = await exchange(self.app, scope, body, _MOST_BYTES, self.share.reserve)
+        if len(answer.body) < LARGE:
+            self.share.reserve(parsing_bytes(answer.body))
+            content = orjson.loads(answer.body)
+        else:
+            run, deadline = self.offload.run, self.deadline
+            self.share.reserve(await run(deadline, parsing_bytes, answer.body))
+            content = await run(deadline, orjson.loads, answer.body)
         if answer.status >= _ERRORS:
             raise RefusedError(content["error"], answer.headers.get("retry-after"))
         return content

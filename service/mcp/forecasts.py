@@ -15,9 +15,11 @@ from foretell.service.forecast.requests import (
 )
 from foretell.service.mcp import results
 from foretell.service.mcp.caller import Caller
-from foretell.service.mcp.results import MOST_NUMBERS, Fields, Result, limited
+from foretell.service.mcp.counting import MOST_NUMBERS, check_size
+from foretell.service.mcp.exchange import AnswerTooLargeError
+from foretell.service.mcp.results import Fields
 from foretell.service.mcp.schemas import Schema, arguments, fields
-from foretell.service.mcp.tools import Tool
+from foretell.service.mcp.tools import Tool, model_and_version
 
 _FORECAST_OPTIONS = ("horizon", "quantiles", "calibration", "missing", "ledger")
 _BACKTEST_OPTIONS = ("horizon", "stride", "origins", "quantiles", "calibration", "missing")
@@ -28,6 +30,8 @@ _INPUT = (
 _TARGETS: Schema = {
     "type": "array",
     "items": {"type": "string"},
+    "minItems": 1,
+    "uniqueItems": True,
     "description": "Channels to return, of those that the model forecasts; all if absent.",
 }
 _EXAMPLE = """\
@@ -82,23 +86,36 @@ def _body(given: Fields, options: tuple[str, ...]) -> Fields:
     return body
 
 
-async def _forecast(caller: Caller, given: Fields) -> Result:
+async def _forecast(caller: Caller, given: Fields) -> Fields:
     targets = _names(given.get("targets"))
+    card = await _card(caller, given)
+    # Refused calls must not run the model, nor reach the ledger.
+    if card is not None:
+        _check_targets(targets, card)
+        check_size(given, card, targets)
     answer = await caller.post("/forecast", _body(given, _FORECAST_OPTIONS))
+    if card is None or card["digest"] != answer["model_digest"]:
+        # The model has been replaced since.
+        card = await caller.get(f"/models/{answer['model']}@{answer['model_version']}")
+        _check_targets(targets, card)
     contents = results.contents(answer)
-    columns: list[str] = []
-    # Answers have names of columns only if the model's own order does not apply.
-    if targets is not None or any(map(_needs_names, contents)):
-        model = await caller.get(f"/models/{answer['model']}@{answer['model_version']}")
-        columns = model["targets"]
-    for name in targets or ():
-        if name not in columns:
-            message = f"no forecast channel {name[:60]!r}; {suggestion(name, columns)}"
-            raise InvalidInputError(message, param="targets")
-    forecasts = [results.forecast(each, columns, targets) for each in contents]
-    found = results.answered(answer, "forecasts", forecasts)
-    remedy = "ask for fewer inputs, steps, quantiles or targets"
-    return limited(found, results.forecast_text, remedy)
+    forecasts = [results.forecast(each, card["targets"], targets) for each in contents]
+    return results.answered(answer, "forecasts", forecasts)
+
+
+async def _card(caller: Caller, given: Fields) -> Fields | None:
+    """The model's card; None if the call names no model and the server has several."""
+    if "model" in given:
+        name, version = model_and_version(given)
+        found: Fields = await caller.get(
+            f"/models/{name}@{version}" if version else f"/models/{name}"
+        )
+        return found
+    try:
+        cards: list[Fields] = await caller.get("/models")
+    except AnswerTooLargeError:
+        return None
+    return cards[0] if len(cards) == 1 else None
 
 
 def _names(value: Any) -> list[str] | None:  # noqa: ANN401 - what the client sent
@@ -106,18 +123,25 @@ def _names(value: Any) -> list[str] | None:  # noqa: ANN401 - what the client se
         return None
     if not (isinstance(value, list) and value and all(isinstance(each, str) for each in value)):
         raise InvalidInputError("expected a list of names of channels", param="targets")
+    if len({*value}) < len(value):
+        raise InvalidInputError("expected each name once", param="targets")
     return value
 
 
-def _needs_names(content: Fields) -> bool:
-    return content["type"].startswith("multivariate") and "channels" not in content
+def _check_targets(targets: list[str] | None, card: Fields) -> None:
+    known = {*card["targets"]}
+    for index, name in enumerate(targets or ()):
+        if name not in known:
+            raise InvalidInputError(
+                f"no forecast channel {name[:60]!r}; {suggestion(name, card['targets'])}",
+                param=f"targets[{index}]",
+            )
 
 
-async def _backtest(caller: Caller, given: Fields) -> Result:
+async def _backtest(caller: Caller, given: Fields) -> Fields:
     answer = await caller.post("/backtest", _body(given, _BACKTEST_OPTIONS))
     backtests = [results.backtest(content) for content in results.contents(answer)]
-    found = results.answered(answer, "backtests", backtests)
-    return limited(found, results.backtest_text, "ask for fewer inputs or quantiles")
+    return results.answered(answer, "backtests", backtests)
 
 
 FORECAST = Tool(
@@ -126,6 +150,8 @@ FORECAST = Tool(
     _FORECAST,
     _schema(ForecastRequest, ForecastOptions, *_FORECAST_OPTIONS, targets=_TARGETS),
     _forecast,
+    results.forecast_text,
+    "ask for fewer inputs, steps, quantiles or targets",
     reads_only=False,
 )
 BACKTEST = Tool(
@@ -134,4 +160,6 @@ BACKTEST = Tool(
     _BACKTEST,
     _schema(BacktestRequest, BacktestOptions, *_BACKTEST_OPTIONS),
     _backtest,
+    results.backtest_text,
+    "ask for fewer inputs or quantiles",
 )

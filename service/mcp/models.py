@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from foretell.service.mcp.caller import Caller
-from foretell.service.mcp.results import Fields, Result, limited
+from foretell.service.mcp.exchange import AnswerTooLargeError
+from foretell.service.mcp.results import Fields
 from foretell.service.mcp.schemas import arguments
 from foretell.service.mcp.tools import Tool, model_and_version
 
 # Models that are described; of others only the names are listed, up to a number.
-_DESCRIBED, _NAMED = 20, 1000
-# Channels of a model among others.
-_CHANNELS = 20
+_DESCRIBED, _DESCRIBED_BYTES, _NAMED = 20, 256 * 1024, 1000
+# Channels and categories of a model among others, and of one alone.
+_FEW, _MANY = 20, 1000
 _FACTS = (
     *("name", "version", "channels", "targets", "context", "horizon", "max_horizon", "frequency"),
     *("needs_timestamps", "reads_gaps", "quantile_levels", "covariates", "verdict"),
@@ -31,31 +34,64 @@ For each model:
 Up to {_DESCRIBED} models are described, of others only the names: name one for its description."""
 
 
-async def _run(caller: Caller, given: Fields) -> Result:
+async def _run(caller: Caller, given: Fields) -> Fields:
     if "model" in given:
         name, version = model_and_version(given)
         card = await caller.get(f"/models/{name}@{version}" if version else f"/models/{name}")
-        found: Fields = {"models": [_facts(card)]}
-    else:
+        return {"models": [_facts(card, _MANY)]}
+    every, names = await _described(caller)
+    described, size = list[Fields](), 0
+    for facts in every:
+        size += len(orjson.dumps(facts))
+        if size > _DESCRIBED_BYTES and described:
+            break
+        described.append(facts)
+    found: Fields = {"models": described}
+    if others := names[len(described) :]:
+        found["other_models"] = others[:_NAMED]
+    if len(others) > _NAMED:
+        found["left_out"] = len(others) - _NAMED
+    return found
+
+
+async def _described(caller: Caller) -> tuple[list[Fields], list[str]]:
+    """The facts of the first models, and the names of all."""
+    try:
         cards = await caller.get("/models")
-        found = {"models": [_facts(card, _CHANNELS) for card in cards[:_DESCRIBED]]}
-        if others := [card["name"] for card in cards[_DESCRIBED:]]:
-            found["other_models"] = others[:_NAMED]
-        if len(others) > _NAMED:
-            found["left_out"] = len(others) - _NAMED
-    return limited(found, _text, "name a model")
+        facts = [_facts(card, _FEW) for card in cards[:_DESCRIBED]]
+        return facts, [card["name"] for card in cards]
+    except AnswerTooLargeError:
+        # Thousands of models, or thousands of channels.
+        entries = await caller.post("/v2/repository/index", {"ready": True})
+    names = [*dict.fromkeys(entry["name"] for entry in entries)]
+    facts, share = [], caller.share
+    for name in names[:_DESCRIBED]:
+        before = share.reserved
+        facts.append(_facts(await caller.get(f"/models/{name}"), _FEW))
+        # The card itself is no longer held.
+        share.reserve(before - share.reserved)
+    return facts, names
 
 
-def _facts(card: Fields, most: int | None = None) -> Fields:
-    """The facts of a card; of many channels the first ones and their number."""
+def _facts(card: Fields, most: int) -> Fields:
+    """The facts of a card; of many channels or categories the first ones and their number."""
     facts: dict[str, Any] = {name: card[name] for name in _FACTS if card[name] is not None}
     for name in ("channels", "targets"):
-        if most is not None and len(card[name]) > most:
-            facts[name] = card[name][:most]
-            facts[f"number_of_{name}"] = len(card[name])
-    given = {kind: named for kind, named in card["covariates"].items() if named}
-    facts["covariates"] = given
+        facts |= _first(card, name, most)
+    facts["covariates"] = {
+        kind: [{**each, **_first(each, "categories", most)} for each in named]
+        for kind, named in card["covariates"].items()
+        if named
+    }
     return facts
+
+
+def _first(fields: Fields, name: str, most: int) -> Fields:
+    """A list of some fields, at most so long, with its length if it is longer."""
+    values = fields[name]
+    if not values or len(values) <= most:
+        return {name: values}
+    return {name: values[:most], f"number_of_{name}": len(values)}
 
 
 def _text(found: Fields) -> str:
@@ -93,6 +129,7 @@ def _named(facts: Fields, kind: str) -> str:
 
 def _covariate(card: Fields) -> str:
     categories = f": {', '.join(card['categories'])}" if card["categories"] else ""
+    categories += ", …" if "number_of_categories" in card else ""
     return f"{card['name']} ({card['type']}{categories})"
 
 
@@ -104,9 +141,12 @@ LIST_MODELS = Tool(
         {
             "model": {
                 "type": "string",
-                "description": "A name or name@version, for one model with all its channels.",
+                "description": "A name or name@version, for one model with more of its channels: "
+                f"up to {_MANY:,}.",
             }
         }
     ),
     _run,
+    _text,
+    "name one model",
 )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
 from typing import Any
 
-from foretell.service.errors import InvalidInputError
-
-# Numbers in a result: a client may take only 25,000 tokens.
-MOST_NUMBERS = 4000
+from foretell.service.mcp.wording import place, short, translated
 
 Fields = dict[str, Any]
 Names = Sequence[str]
@@ -21,45 +19,21 @@ _BACKTEST = ("name", "horizon", "stride", "origins", "first_origin", "last_origi
 _SCENARIO = ("name", "mean_forecast", "difference", "quantiles", "filled", "masked")
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The result of a tool.
-
-    Attributes:
-        fields: Its structured content.
-        text: Text of the same content, for clients that show no other.
-    """
-
-    fields: Fields
-    text: str
-
-
-def limited(fields: Fields, text: Callable[[Fields], str], remedy: str) -> Result:
-    """A result, or an error if it has over `MOST_NUMBERS` numbers."""
-    if (count := _numbers(fields)) > MOST_NUMBERS:
-        raise InvalidInputError(
-            f"the result has {count:,} numbers, and may have {MOST_NUMBERS:,}; {remedy}"
-        )
-    return Result(fields, text(fields))
-
-
-def _numbers(value: object) -> int:
-    if isinstance(value, dict):
-        return sum(map(_numbers, value.values()))
-    if isinstance(value, list):
-        return sum(map(_numbers, value))
-    return isinstance(value, int | float)
-
-
 def answered(answer: Fields, name: str, contents: list[Fields]) -> Fields:
     """The parts that forecasts and backtests share, with the contents by a name."""
-    found: Fields = {"model": f"{answer['model']}@{answer['model_version']}", name: contents}
+    found: Fields = {
+        "model": f"{answer['model']}@{answer['model_version']}",
+        "model_digest": answer["model_digest"],
+        name: contents,
+    }
     outputs = enumerate(answer["outputs"])
-    errors = [{"input": index, **each["error"]} for index, each in outputs if each["error"]]
+    errors = [
+        {"input": index, **translated(each["error"])} for index, each in outputs if each["error"]
+    ]
     if errors:
         found["errors"] = errors
     if answer.get("warnings"):
-        found["warnings"] = answer["warnings"]
+        found["warnings"] = [*map(translated, answer["warnings"])]
     return found
 
 
@@ -130,9 +104,11 @@ def forecast_text(fields: Fields) -> str:
     """A table of each forecast, with a row for each step."""
     lines = [f"Forecasts of {fields['model']}."]
     for each in fields["forecasts"]:
-        blocks = [(each["name"], each)]
+        series = short(each["name"])
+        blocks = [(series, each)]
         if "scenarios" in each:
-            blocks = [(f"{each['name']}, scenario {one['name']}", one) for one in each["scenarios"]]
+            named = [(short(one["name"]), one) for one in each["scenarios"]]
+            blocks = [(f"{series}, scenario {name}", one) for name, one in named]
         for name, block in blocks:
             lines += ["", f"{name}:", *_steps(each, block)]
         lines += [f"{note}: {each[note]}" for note in (*_NOTES, "ill_conditioned") if note in each]
@@ -147,15 +123,12 @@ def _steps(forecast: Fields, block: Fields) -> list[str]:
     parts = {"": block["mean_forecast"]}
     parts |= {f" q{level}": values for level, values in block.get("quantiles", {}).items()}
     for label, values in parts.items():
-        heads += [f"{name}{label}" for name in names]
+        heads += [f"{short(name)}{label}" for name in names]
         for row, value in zip(rows, values, strict=True):
             row += value if isinstance(value, list) else [value]
     times = forecast.get("timestamps", range(1, len(rows) + 1))
     head = "time" if "timestamps" in forecast else "step"
-    return [
-        _line([head, *heads]),
-        *(_line([time, *row]) for time, row in zip(times, rows, strict=True)),
-    ]
+    return _csv([[head, *heads], *([time, *row] for time, row in zip(times, rows, strict=True))])
 
 
 def backtest_text(fields: Fields) -> str:
@@ -164,7 +137,7 @@ def backtest_text(fields: Fields) -> str:
     for each in fields["backtests"]:
         lines += [
             "",
-            f"{each['name']}: {each['origins']} forecasts of {each['horizon']} steps, from "
+            f"{short(each['name'])}: {each['origins']} forecasts of {each['horizon']} steps, from "
             f"{each['first_origin']} to {each['last_origin']}",
         ]
         rows = [_scores(channel) for channel in each["channels"]]
@@ -188,23 +161,23 @@ def _scores(channel: Fields) -> Fields:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The lines of a table; all rows have the names of the first one."""
-    if not rows:
-        return []
-    return [_line(rows[0]), *(_line(row.values()) for row in rows)]
+    """The lines of a table, with a column for each name in any row."""
+    names = [*dict.fromkeys(name for row in rows for name in row)]
+    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    return _csv([names, *cells]) if rows else []
 
 
-def _line(values: Iterable[Any]) -> str:
-    return ",".join("" if value is None else str(value) for value in values)
+def _cell(value: object) -> object:
+    return short(value) if isinstance(value, str) else value
+
+
+def _csv(rows: Iterable[Iterable[Any]]) -> list[str]:
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().rstrip("\n").split("\n")
 
 
 def _remarks(fields: Fields) -> list[str]:
     errors = [f"Error: {place(each)}{each['message']}" for each in fields.get("errors", ())]
     warnings = [f"Warning: {place(each)}{each['message']}" for each in fields.get("warnings", ())]
     return ["", *errors, *warnings] if errors or warnings else []
-
-
-def place(fields: Mapping[str, Any]) -> str:
-    """The place in the arguments, before a message; options are arguments of their own."""
-    param = fields.get("param") or ""
-    return f"{param.removeprefix('options.')}: " if param else ""

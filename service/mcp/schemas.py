@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from foretell.service.mcp.wording import reworded
+
 Schema = dict[str, Any]
 
 
@@ -27,7 +29,7 @@ def fields(kind: type[BaseModel], *names: str, **described: str) -> dict[str, Sc
     found = {name: _plain(schema["properties"][name], definitions) for name in names}
     for field in found.values():
         # Agents have a tool in place of the route.
-        field["description"] = field["description"].replace("`GET /models`", "list_models")
+        field["description"] = reworded(field["description"])
     for name, description in described.items():
         found[name]["description"] = description
     return found

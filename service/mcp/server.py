@@ -15,7 +15,6 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from mcp.server import Server, ServerRequestContext
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INTERNAL_ERROR,
@@ -28,40 +27,45 @@ from mcp.types import (
     ToolAnnotations,
 )
 from mcp.types import Tool as Described
+from pydantic_core import from_json
 from starlette.types import ASGIApp
 
 from foretell.bundle.nearness import suggestion
-from foretell.service.errors import ForbiddenError, ForeignHostError, ServiceError, error_object
+from foretell.service.errors import ServiceError, error_object, let_go
 from foretell.service.forecast.parse import parsing_bytes
 from foretell.service.http.body import (
     JSON,
+    LARGE,
+    SMALL_ANSWER,
+    LargeAnswer,
     Share,
     deadline_of,
     media_type,
     read_body,
 )
-from foretell.service.http.middleware import request_context
-from foretell.service.http.pipeline import Shared
+from foretell.service.http.compression import NAMES, Body, choose_encoding, compress, unreadable
+from foretell.service.http.middleware import BUG, request_context
+from foretell.service.http.pipeline import COMPRESSION, Shared
 from foretell.service.mcp.accuracy import ACCURACY
-from foretell.service.mcp.caller import Caller, RefusedError, exchange
+from foretell.service.mcp.caller import Caller, RefusedError
+from foretell.service.mcp.exchange import Answer, exchange
 from foretell.service.mcp.forecasts import BACKTEST, FORECAST
+from foretell.service.mcp.hosts import Hosts
 from foretell.service.mcp.models import LIST_MODELS
-from foretell.service.mcp.results import place
 from foretell.service.mcp.tools import Tool
-from foretell.service.settings import Settings
+from foretell.service.mcp.wording import place, translated
 
 _logger = logging.getLogger(__name__)
 
-# Bytes of the largest message: the SDK reads it on the event loop.
-_MOST_BYTES = 1024 * 1024
+# Bytes of the largest message: the SDK reads it on the event loop, within about 10 ms.
+_MOST_BYTES = 512 * 1024
+# Bytes of the largest answer, which has the result twice.
+_MOST_ANSWERED = 4 * 1024 * 1024
 _INSTRUCTIONS = (
     "Forecasts of time series by trained models. Call list_models first: it has what each model "
     "needs."
 )
 _CALLER = "mcp_caller"
-_LOCAL = ("localhost", "127.0.0.1", "[::1]")
-# Addresses that mean all, and name no host.
-_ALL = ("", "0.0.0.0", "::", "*")  # noqa: S104 - they are compared
 
 
 class McpServer:
@@ -77,30 +81,25 @@ class McpServer:
 
     def __init__(self, shared: Shared, app: ASGIApp) -> None:
         self._settings, self._budget, self._app = shared.settings, shared.budget, app
+        self._offload = shared.offload
         self._metrics = shared.engine.metrics
         self._most = min(_MOST_BYTES, self._settings.max_body_bytes)
         tools = [LIST_MODELS, FORECAST, BACKTEST]
         if self._settings.ledger is not None:
             tools.append(ACCURACY)
         self._tools = {tool.name: tool for tool in tools}
-        self._hosts = _hosts(self._settings)
-        self._security = TransportSecurityMiddleware(
-            TransportSecuritySettings(
-                allowed_hosts=[*self._hosts, *(f"{name}:*" for name in self._hosts)],
-                allowed_origins=[*self._settings.cors_origins],
-            )
-        )
+        self._listed = ListToolsResult(tools=[*map(_described, tools)])
+        self._hosts = Hosts(self._settings)
         server = Server(
             "foretell",
             version=metadata.version("foretell"),
             instructions=_INSTRUCTIONS,
             on_list_tools=self._list,
             on_call_tool=self._call,
+            get_tool_input_schema=self._schema,
         )
         # `foretell.service.tracing` makes the spans.
         server.middleware.clear()
-        # The SDK logs a line for each request, as the server itself does.
-        logging.getLogger("mcp").setLevel(logging.ERROR)
         self._manager = StreamableHTTPSessionManager(
             server, json_response=True, stateless=True, max_request_body_size=self._most
         )
@@ -117,40 +116,43 @@ class McpServer:
         context, seconds = request_context(request.scope), self._settings.timeout_seconds
         deadline = deadline_of(context.headers, time.monotonic(), seconds)
         media_type(context.headers, JSON)
-        await self._check(request)
+        self._hosts.check(context.headers)
         with Share(self._budget) as share:
             body = await read_body(request, context.headers, self._most, deadline, share.reserve)
             # Until the answer, the SDK holds the parsed message too.
             share.reserve(parsing_bytes(body))
-            caller = Caller(self._app, request.scope, deadline)
+            _check_json(body)
+            caller = Caller(self._app, request.scope, deadline, share, self._offload)
             scope = {**request.scope, "state": {_CALLER: caller}}
-            answer = await exchange(self._manager.handle_request, scope, bytes(body))
-        return Response(bytes(answer.body), answer.status, answer.headers)
+            app = self._manager.handle_request
+            answer = await exchange(app, scope, bytes(body), _MOST_ANSWERED, share.reserve)
+            accepted = context.headers.get("accept-encoding", "")
+            return await self._response(answer, accepted, deadline)
 
-    async def _check(self, request: Request) -> None:
-        """Refuse hosts and origins by which a foreign page could reach a server without keys."""
-        if "*" in self._settings.cors_origins:
-            kept = [line for line in request.scope["headers"] if line[0] != b"origin"]
-            request = Request({**request.scope, "headers": kept})
-        refused = await self._security.validate_request(request)
-        if refused is None:
-            return
-        if refused.status_code == ForbiddenError.status:
-            raise ForbiddenError(
-                "pages of this origin may not call the server; add it to FORETELL_CORS_ORIGINS",
-                param="Origin",
-            )
-        host = request.headers.get("host", "")
-        raise ForeignHostError(
-            f"expected one of {', '.join(self._hosts)}, got {host[:60]!r}; add the name by which "
-            "clients reach the server to FORETELL_MCP_HOSTS",
-            param="Host",
-        )
+    async def _response(self, answer: Answer, accepted: str, deadline: float) -> Response:
+        """The answer as a response; a large one is compressed and reserves its memory."""
+        body, headers = bytes(answer.body), dict(answer.headers)
+        headers.pop("content-length", None)
+        if len(body) <= SMALL_ANSWER:
+            return Response(body, answer.status, headers)
+        if encoding := choose_encoding(accepted, NAMES):
+            headers |= {"content-encoding": encoding, "vary": "Accept-Encoding"}
+            if COMPRESSION * len(body) < LARGE:
+                body = compress(encoding, [body])
+            else:
+                body = await self._offload.run(deadline, compress, encoding, [body])
+        response = LargeAnswer(body, self._budget, headers)
+        response.status_code = answer.status
+        return response
 
     async def _list(
         self, _: ServerRequestContext, __: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        return ListToolsResult(tools=[_described(tool) for tool in self._tools.values()])
+        return self._listed
+
+    def _schema(self, name: str) -> dict[str, Any] | None:
+        tool = self._tools.get(name)
+        return None if tool is None else tool.schema
 
     async def _call(
         self, context: ServerRequestContext, given: CallToolRequestParams
@@ -169,19 +171,22 @@ class McpServer:
             # Routes count their own refusals.
             self._metrics.rejected(error.type)
             return _refused(error_object(error))
-        except Exception:
+        except Exception as error:
             _logger.exception("the tool %s failed unexpectedly", tool.name)
+            let_go(error)
+            self._metrics.rejected(BUG)
             raise MCPError(INTERNAL_ERROR, "the server failed; its log says why") from None
         return CallToolResult(
             content=[TextContent(text=result.text)], structured_content=result.fields
         )
 
 
-def _hosts(settings: Settings) -> list[str]:
-    """Names of the server in `Host` headers."""
-    own = settings.host.strip("[]")
-    named = [] if own in _ALL else [f"[{own}]" if ":" in own else own]
-    return [*dict.fromkeys([*_LOCAL, *named, *settings.mcp_hosts])]
+def _check_json(body: Body) -> None:
+    """Refuse JSON that the SDK reads and no answer could repeat, such as half a character."""
+    try:
+        from_json(body, cache_strings="keys")
+    except ValueError as error:
+        raise unreadable(f"the body is not JSON: {error}", body) from None
 
 
 def _described(tool: Tool) -> Described:
@@ -203,6 +208,7 @@ def _described(tool: Tool) -> Described:
 def _refused(error: dict[str, str | None], retry_after: str | None = None) -> CallToolResult:
     """The result of a tool that failed, as the answer of its route."""
     later = f" (retry after {retry_after} s)" if retry_after else ""
+    error = translated(error)
     text = f"{place(error)}{error['message']}{later}"
     return CallToolResult(
         content=[TextContent(text=text)], structured_content={"error": error}, is_error=True

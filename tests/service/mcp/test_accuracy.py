@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from foretell.service.mcp.results import table
 from tests.service.mcp.agent import Agent, text
 from tests.support.process import Server
 from tests.support.waiting import until
@@ -57,6 +58,17 @@ def test_scores_of_forecasts_of_tools(keeping: Server) -> None:
     for name in ("count", "mae", "bias", "mase", "intervals"):
         assert row[name] == of_route[name]
     assert "version,series,namespace,frequency,count,mae" in text(result)
+
+
+def test_values_of_a_table_are_below_their_names() -> None:
+    rows = [{"series": "a", "mae": 1.0}, {"series": 'b, "c"', "coverage of 0.8": 0.5}]
+    assert table(rows) == ["series,mae,coverage of 0.8", "a,1.0,", '"b, ""c""",,0.5']
+
+
+def test_rows_have_the_limit_of_the_route(keeping: Server) -> None:
+    agent = Agent(keeping.url, authorization="Bearer scorer")
+    limit = agent.tools()["accuracy"].input_schema["properties"]["limit"]
+    assert (limit["maximum"], limit["default"]) == (10_000, 20)
 
 
 def test_key_without_the_right_is_refused(keeping: Server) -> None:

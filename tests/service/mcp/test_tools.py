@@ -100,8 +100,8 @@ def test_columns_are_named_and_chosen(server: Server) -> None:
     first = chosen["mean_forecast"][0][0]
     assert f"site:\ntime,wind\n2026-03-02T16:00:00,{first}\n" in text(result)
     message, error = agent.error("forecast", **given, targets=["wint"])
-    assert message == "targets: no forecast channel 'wint'; did you mean 'wind'?"
-    assert error["param"] == "targets"
+    assert message == "targets[0]: no forecast channel 'wint'; did you mean 'wind'?"
+    assert error["param"] == "targets[0]"
 
 
 def test_scenarios_are_compared(server: Server) -> None:
@@ -138,14 +138,14 @@ def test_scenarios_are_compared(server: Server) -> None:
         ),
         (
             {"model": "calibrate", "inputs": [{"series": HISTORY}]},
-            "model: no model 'calibrate'; served (GET /models): calibrated, pair, shop, wide; did "
+            "model: no model 'calibrate'; served (list_models): calibrated, pair, shop, wide; did "
             "you mean 'calibrated'?",
             "model",
         ),
         (
             {"model": "calibrated", "inputs": [{"series": HISTORY}], "horizon": 0},
             "horizon: expected at least 1, got 0",
-            "options.horizon",
+            "horizon",
         ),
         (
             {"model": "calibrated", "inputs": [{"series": HISTORY}], "horizn": 2},
@@ -157,6 +157,27 @@ def test_scenarios_are_compared(server: Server) -> None:
             {"model": "calibrated", "inputs": [{"series": HISTORY}], "targets": []},
             "targets: expected a list of names of channels",
             "targets",
+        ),
+        (
+            {"model": "wide", "inputs": [{"series": HISTORY}], "targets": ["c1", "c2", "c1"]},
+            "targets: expected each name once",
+            "targets",
+        ),
+        (
+            {"model": "calibrated", "inputs": [{"series": HISTORY}], "quantiles": [2.0]},
+            "quantiles[0]: expected less than 1.0, got 2.0",
+            "quantiles[0]",
+        ),
+        (
+            {"model": "calibrated", "inputs": [{"series": [*HISTORY, None]}]},
+            "inputs[0].series[8]: a value is missing (null), and missing is 'error'",
+            "inputs[0].series[8]",
+        ),
+        (
+            {"model": "calibrated", "inputs": [{"series": HISTORY, "name": "x" * 70_000}]},
+            "inputs: the names of series and scenarios have 70,000 characters, and may have "
+            "65,536; shorten them",
+            "inputs",
         ),
     ],
 )
@@ -192,11 +213,41 @@ def test_large_results_are_refused_with_the_limit(server: Server) -> None:
     given = {"model": "wide", "inputs": [{"series": [[1.0] * 300] * 8}], "horizon": 16}
     message, _ = agent.error("forecast", **given)
     assert message == (
-        "the result has 4,801 numbers, and may have 4,000; ask for fewer inputs, steps, quantiles "
+        "the result has 4,800 numbers, and may have 4,000; ask for fewer inputs, steps, quantiles "
         "or targets"
     )
     [found] = agent.fields("forecast", **given, targets=["c7"])["forecasts"]
     assert [row[0] for row in found["mean_forecast"][::4]] == [8.0, 64.0, 512.0, 4096.0]
+
+
+def test_long_names_are_cut_in_the_text(server: Server) -> None:
+    name = "x" * 30_000
+    result = Agent(server.url).call(
+        "forecast", model="calibrated", inputs=[{"series": HISTORY, "name": name}]
+    )
+    assert result.structured_content["forecasts"][0]["name"] == name
+    assert len(text(result)) < 500
+    assert f"{name[:64]}…:\nstep,forecast\n1,8.0" in text(result)
+
+
+def test_digest_of_the_model_is_shown(server: Server) -> None:
+    given = {"model": "calibrated", "inputs": [{"series": HISTORY}]}
+    expected = httpx.get(f"{server.url}/models/calibrated").json()["digest"]
+    assert Agent(server.url).fields("forecast", **given)["model_digest"] == expected
+
+
+def test_names_of_all_models_come_if_their_cards_are_too_large(tmp_path: Path) -> None:
+    channels = tuple(f"channel-{'x' * 60}-{number}" for number in range(15_000))
+    for name in ("first", "second", "third"):
+        write_bundle(tmp_path / "models", Spec(name=name, channels=channels))
+    with Server(tmp_path / "models", tmp_path / "log", mcp="true") as server:
+        assert len(httpx.get(f"{server.url}/models").content) > 4 * 1024 * 1024
+        agent = Agent(server.url)
+        found = agent.fields("list_models")["models"]
+        assert [each["name"] for each in found] == ["first", "second", "third"]
+        assert (len(found[0]["channels"]), found[0]["number_of_channels"]) == (20, 15_000)
+        [one] = agent.fields("list_models", model="second")["models"]
+        assert (len(one["targets"]), one["number_of_targets"]) == (1000, 15_000)
 
 
 def test_many_channels_and_models_are_shortened(tmp_path: Path, server: Server) -> None:
@@ -225,5 +276,6 @@ def test_schemas_fit_the_documented_arguments(server: Server) -> None:
         assert all("description" in each for each in tool.input_schema["properties"].values())
     inputs = tools["forecast"].input_schema["properties"]["inputs"]["items"]
     assert inputs["required"] == ["series"]
+    assert tools["forecast"].input_schema["properties"]["targets"]["uniqueItems"]
     assert "scenarios" in inputs["properties"]
     assert "scenarios" not in str(tools["backtest"].input_schema)

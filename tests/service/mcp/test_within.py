@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from mcp_types.version import LATEST_MODERN_VERSION
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from foretell.service.mcp.results import Result
 from foretell.service.metrics import REJECTED
 from foretell.service.tracing import Tracer
 from tests.service.client import Client, connect
@@ -25,17 +26,39 @@ PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 def call(client: Client, tool: str, given: Any, **headers: str) -> httpx.Response:
     """The answer to a call of a tool, while the application runs."""
+    return sent(client, tool, json.dumps(given, separators=(",", ":")), **headers)
+
+
+def sent(
+    client: Client, tool: str, arguments: str, *, modern: bool = False, **headers: str
+) -> httpx.Response:
+    """The answer to a call with arguments as text, by the newest version of the protocol or not."""
+    named = {
+        "Host": "localhost",
+        "Accept": "application/json",
+        "Content-Type": "application/json",
+        **headers,
+    }
+    meta = ""
+    if modern:
+        named |= {
+            "MCP-Protocol-Version": LATEST_MODERN_VERSION,
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": tool,
+        }
+        prefix = "io.modelcontextprotocol"
+        meta = (
+            f', "_meta": {{"{prefix}/protocolVersion": "{LATEST_MODERN_VERSION}", '
+            f'"{prefix}/clientCapabilities": {{}}}}'
+        )
+    content = (
+        '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": '
+        f'{{"name": "{tool}", "arguments": {arguments}{meta}}}}}'
+    )
 
     async def act() -> httpx.Response:
-        message = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "tools/call",
-            "params": {"name": tool, "arguments": given},
-        }
-        named = {"Host": "localhost", "Accept": "application/json", **headers}
         async with client.app.router.lifespan_context(client.app), connect(client.app) as http:
-            return await http.post("/mcp", json=message, headers=named)
+            return await http.post("/mcp", content=content, headers=named)
 
     return asyncio.run(act())
 
@@ -72,13 +95,14 @@ def test_memory_is_reserved_until_the_answer_and_given_back(repository: Path) ->
 def test_failure_of_a_tool_does_not_show_its_cause(
     repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: object) -> Result:
+    def fail(*_: object) -> None:
         raise RuntimeError("secret")
 
     with Client(repository, mcp=True) as client:
-        monkeypatch.setattr("foretell.service.mcp.models.limited", fail)
+        monkeypatch.setattr("foretell.service.mcp.models._facts", fail)
         with caplog.at_level(logging.ERROR):
             answer = call(client, "list_models", {})
+        assert client.metrics.counts.count(REJECTED, "internal_error") == 1
     assert answer.json()["error"]["message"] == "the server failed; its log says why"
     assert "secret" not in answer.text
     assert "secret" in caplog.text
@@ -88,3 +112,78 @@ def test_refusals_of_tools_are_counted(repository: Path) -> None:
     with Client(repository, mcp=True) as client:
         assert call(client, "forecast", {"horizn": 3}).json()["result"]["isError"]
         assert client.metrics.counts.count(REJECTED, "invalid_input") == 1
+
+
+@pytest.mark.parametrize("modern", [True, False])
+@pytest.mark.parametrize(
+    ("value", "missing", "message"),
+    [
+        ("Infinity", "ffill", "inputs[0].series[8]: expected a finite number of at most 3.4e38 "),
+        ("1e999", "ffill", "inputs[0].series[8]: expected a finite number of at most 3.4e38 "),
+        ("NaN", "error", "inputs[0].series[8]: a value is missing (NaN), and missing is 'error'"),
+        (f"{10**400}", "ffill", "inputs[0].series[8]: "),
+    ],
+)
+def test_numbers_that_are_not_finite_are_refused(
+    repository: Path, value: str, missing: str, message: str, modern: bool
+) -> None:
+    series = f"[1, 2, 3, 4, 5, 6, 7, 8, {value}]"
+    given = f'{{"model": "calibrated", "inputs": [{{"series": {series}}}], "missing": "{missing}"}}'
+    with Client(repository, mcp=True) as client:
+        answer = sent(client, "forecast", given, modern=modern).json()["result"]
+        assert answer["isError"]
+        assert answer["content"][0]["text"].startswith(message)
+
+
+@pytest.mark.parametrize("modern", [True, False])
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        ("forecast", r'{"model": "calibrated", "inputs": [{"name": "\ud800", "series": [1]}]}'),
+        ("forecast", f'{{"model": "calibrated", "inputs": {"[" * 300}{"]" * 300}}}'),
+        ("list_models", r'{"\udfff": 1}'),
+    ],
+)
+def test_messages_that_are_not_json_are_refused_with_the_place(
+    repository: Path, tool: str, given: str, modern: bool
+) -> None:
+    with Client(repository, mcp=True) as client:
+        answer = sent(client, tool, given, modern=modern)
+        assert answer.status_code == 400
+        assert "the body is not JSON: " in answer.json()["error"]["message"]
+        assert "line 1 column " in answer.json()["error"]["message"]
+        assert client.metrics.counts.count(REJECTED, "internal_error") == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"targets": ["c1", "none"]}, "targets[1]: no forecast channel 'none'"),
+        ({"horizon": 16}, "the result has 4,800 numbers, and may have 4,000; "),
+        (
+            {"targets": ["c1"], "horizon": 16, "inputs": 25},
+            "the forecasts of all 300 channels have 120,000 ",
+        ),
+    ],
+)
+def test_refused_forecasts_do_not_run(repository: Path, more: Any, message: str) -> None:
+    """They would reach the ledger."""
+    spans, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    count = more.pop("inputs", 1)
+    given = {"model": "wide", "inputs": [{"series": [[1] * 300] * 8}] * count, **more}
+    with Client(repository, tracer=Tracer(provider), mcp=True) as client:
+        result = call(client, "forecast", given).json()["result"]
+        assert result["isError"]
+        assert result["content"][0]["text"].startswith(message)
+        assert "POST /forecast" not in {span.name for span in spans.get_finished_spans()}
+
+
+def test_large_answer_is_compressed_and_reserved(repository: Path) -> None:
+    inputs = [{"name": f"series-{number}", "series": HISTORY} for number in range(600)]
+    given = {"model": "calibrated", "inputs": inputs}
+    with Client(repository, mcp=True) as client:
+        answer = call(client, "forecast", given, **{"Accept-Encoding": "gzip"})
+        assert answer.headers["content-encoding"] == "gzip"
+        assert len(answer.content) > 64 * 1024
+        assert len(answer.json()["result"]["structuredContent"]["forecasts"]) == 600
