@@ -18,7 +18,7 @@ _MOST_CHARACTERS = 64 * 1024
 def check_size(given: Fields, card: Fields, targets: Sequence[str] | None) -> None:
     """Refuse calls of `forecast` with too large a result; raises InvalidInputError.
 
-    What is not of its type is not counted: the route refuses it.
+    The count omits values of a wrong type, which the route refuses.
     """
     each, columns = _numbers(given, card), len(card["targets"])
     if (count := each * (columns if targets is None else len(targets))) > MOST_NUMBERS:

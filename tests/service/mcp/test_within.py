@@ -179,11 +179,19 @@ def test_refused_forecasts_do_not_run(repository: Path, more: Any, message: str)
         assert "POST /forecast" not in {span.name for span in spans.get_finished_spans()}
 
 
-def test_large_answer_is_compressed_and_reserved(repository: Path) -> None:
+@pytest.mark.parametrize(("most", "fits"), [(2_500_000, False), (6_000_000, True)])
+def test_answers_of_routes_take_memory_and_large_results_are_compressed(
+    repository: Path, most: int, fits: bool
+) -> None:
     inputs = [{"name": f"series-{number}", "series": HISTORY} for number in range(600)]
     given = {"model": "calibrated", "inputs": inputs}
-    with Client(repository, mcp=True) as client:
+    settings = {"max_body_bytes": 100_000, "max_buffered_bytes": most}
+    with Client(repository, mcp=True, **settings) as client:
         answer = call(client, "forecast", given, **{"Accept-Encoding": "gzip"})
+    result = answer.json()["result"]
+    assert result["isError"] is not fits
+    if fits:
         assert answer.headers["content-encoding"] == "gzip"
-        assert len(answer.content) > 64 * 1024
-        assert len(answer.json()["result"]["structuredContent"]["forecasts"]) == 600
+        assert len(result["structuredContent"]["forecasts"]) == 600
+    else:
+        assert "max_buffered_bytes" in result["content"][0]["text"]
