@@ -39,7 +39,7 @@ def test_dashboard_keeps_to_the_schema() -> None:
 
 
 def test_schema_is_of_the_grafana_version() -> None:
-    version = SERVICE["image"].rpartition(":")[2]
+    version = SERVICE["image"].partition("@")[0].rpartition(":")[2]
     assert f"@grafana/schema@{version} " in (HERE / "dashboard.ts").read_text()
 
 

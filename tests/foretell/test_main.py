@@ -17,7 +17,7 @@ from tests.support.command import done, imported, run
 
 COMMANDS = (
     *("inspect", "presets", "settings", "train", "tune", "import", "export"),
-    *("verify", "backtest", "report", "list", "publish", "gc"),
+    *("verify", "backtest", "report", "list", "sign", "publish", "gc"),
     *("serve", "predict", "batch", "demo"),
     *("actuals", "accuracy", "compare", "challenge", "promote"),
 )

@@ -165,10 +165,14 @@ def test_built_overlays_are_valid(overlay: str, omitted: str, version: str, tmp_
 
 
 def test_example_of_the_page_is_valid(tmp_path: Path) -> None:
-    [text] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    [text, patch] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "foretell").symlink_to(ROOT)
-    (tmp_path / "kustomization.yaml").write_text(text)
+    (tmp_path / "kustomization.yaml").write_text(f"{text}patches: [{{path: image.yaml}}]\n")
+    (tmp_path / "image.yaml").write_text(patch)
     found = build(tmp_path)
+    volumes = only("Deployment", found)["spec"]["template"]["spec"]["volumes"]
+    [models] = [each for each in volumes if each["name"] == "models"]
+    assert models == {"name": "models", "image": {"reference": "ghcr.io/team/models/patchtst:7"}}
     [container] = only("Deployment", found)["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "registry.example.com/forecasts/foretell:cpu-0.1.0"
     assert only("ConfigMap", found)["data"]["FORETELL_VERSIONS"] == "latest"
