@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -61,6 +61,12 @@ class Record(NamedTuple):
         message, frequency = self.message, _canonical(self.manifest.frequency)
         return [(message.namespace, name, frequency) for name in message.names]
 
+    @property
+    def origins(self) -> list[int]:
+        """Times of the last rows of its histories."""
+        origins: list[int] = moments([self], 1, self.arrays[FORECAST].shape[1])[:, 0].tolist()
+        return origins
+
 
 def moments(records: Sequence[Record], before: int, steps: int) -> NDArray[np.int64]:
     """Times of the last rows of the histories and of the steps, `[forecasts, before + steps]`."""
@@ -76,21 +82,51 @@ def _canonical(frequency: str) -> str:
     return str(Frequency.parse(frequency).canonical)
 
 
+def before_hindsight(records: Sequence[Record]) -> Iterator[list[Record]]:
+    """Cut records before each one that forecasts a series from an earlier origin than others did.
+
+    Histories of the others may have what it forecasts.
+    """
+    part: list[Record] = []
+    latest: dict[Key, int] = {}
+    for record in records:
+        own = [*zip(record.series, record.origins, strict=True)]
+        if any(origin < latest.get(key, origin) for key, origin in own):
+            yield part
+            part, latest = [], {}
+        part.append(record)
+        for key, origin in own:
+            latest[key] = max(origin, latest.get(key, origin))
+    if part:
+        yield part
+
+
 def keep(connection: Connection, store: Store, ids: Ids, records: Sequence[Record]) -> Days:
     """Write forecasts (`inserting.upsert`), and return the days whose sums may change."""
-    groups: defaultdict[Key, list[Record]] = defaultdict(list)
-    for record in records:
-        groups[record.shape].append(record)
+    groups: defaultdict[Key, list[int]] = defaultdict(list)
+    for place, record in enumerate(records):
+        groups[record.shape].append(place)
     days = Days()
-    for group in groups.values():
-        _keep_group(connection, store, ids, group, days)
+    parts = [_rows(connection, ids, records, places, days) for places in groups.values()]
+    # The places of the last of equal forecasts.
+    last: dict[Key, int] = {}
+    for part in parts:
+        for key, (place, _) in part.items():
+            last[key] = max(place, last.get(key, place))
+    for part in parts:
+        if rows := [row for key, (place, row) in part.items() if place == last[key]]:
+            upsert(connection, store, rows)
     return days
 
 
-def _keep_group(
-    connection: Connection, store: Store, ids: Ids, records: Sequence[Record], days: Days
-) -> None:
-    """Write forecasts of one shape by one version."""
+def _rows(
+    connection: Connection, ids: Ids, every: Sequence[Record], places: Sequence[int], days: Days
+) -> dict[Key, tuple[int, Row]]:
+    """Rows of records of one shape by one version, with their places.
+
+    The keys are the version, the series and the origin; equal forecasts have the row of the last.
+    """
+    records = [every[place] for place in places]
     first = records[0]
     manifest = first.manifest
     steps = first.arrays[FORECAST].shape[1]
@@ -108,12 +144,14 @@ def _keep_group(
         f"{record.message.answer}-{index}" for record in records for index in record.message.indexes
     ]
     made = int(time.time())
-    # The last of equal ones is written.
-    rows = {
-        (series[key], origin): Row(
-            version, series[key], origin, configuration, ends, answer, made, read, body
+    days.add_times(np.array([series[key] for key in keys]), times[:, 1:])
+    return {
+        (version, series[key], origin): (
+            place,
+            Row(version, series[key], origin, configuration, ends, answer, made, read, body),
         )
-        for key, origin, ends, answer, read, body in zip(
+        for place, key, origin, ends, answer, read, body in zip(
+            [place for place in places for _ in every[place].message.names],
             keys,
             times[:, 0].tolist(),
             times[:, -1].tolist(),
@@ -123,8 +161,6 @@ def _keep_group(
             strict=True,
         )
     }
-    upsert(connection, store, [*rows.values()])
-    days.add_times(np.array([series[key] for key in keys]), times[:, 1:])
 
 
 def _inputs(records: Sequence[Record]) -> list[int]:

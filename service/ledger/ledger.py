@@ -28,12 +28,12 @@ from foretell.service.errors import (
     UnknownModelError,
 )
 from foretell.service.ledger.comparison import compare
-from foretell.service.ledger.days import DAY_SECONDS
+from foretell.service.ledger.days import DAY_SECONDS, Days
 from foretell.service.ledger.deleting import delete_series, edge_of, prune_forecasts, prune_values
 from foretell.service.ledger.faults import cause_of, log_error
 from foretell.service.ledger.gauges import Recent, Waiting, read_recent, write
 from foretell.service.ledger.ids import Ids
-from foretell.service.ledger.keeping import Record, keep, moments
+from foretell.service.ledger.keeping import Record, before_hindsight, keep, moments
 from foretell.service.ledger.learner import Learner
 from foretell.service.ledger.observing import Observed, Written, observe
 from foretell.service.ledger.pairing import read_pairs
@@ -155,13 +155,17 @@ class DatabaseLedger:
         self._store.close()
 
     def _write(self, connection: Connection, records: list[Record]) -> None:
-        days = keep(connection, self._store, self._ids, records)
-        if self._settings.ledger_learn == "requests":
-            observed = [each for record in records for each in _histories(record)]
-            more, self._written = observe(
-                connection, self._store, self._ids, observed, of_requests=True
-            )
-            days.merge(more)
+        learns = self._settings.ledger_learn == "requests"
+        days, self._written = Days(), []
+        for part in before_hindsight(records) if learns else [records]:
+            days.merge(keep(connection, self._store, self._ids, part))
+            if learns:
+                observed = [each for record in part for each in _histories(record)]
+                more, written = observe(
+                    connection, self._store, self._ids, observed, of_requests=True
+                )
+                days.merge(more)
+                self._written += written
         self._changed |= add_up(connection, self._store, days)
 
     def _commit(self) -> None:
