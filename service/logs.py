@@ -174,6 +174,8 @@ def configure(level: LogLevel, form: LogFormat) -> None:
     # They would log every request to a registry, with signed addresses.
     for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # It logs each of its own parts at the start; its migrations have another logger.
+    logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
     # The SDK of agents logs a line for each request, as the server itself does.
     logging.getLogger("mcp").setLevel(logging.ERROR)
     # Lines do not name the thread, the task or the kind of process, which take time to find.
