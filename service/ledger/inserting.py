@@ -52,7 +52,7 @@ class Row(NamedTuple):
     body: bytes
 
 
-def upsert(connection: Connection, store: Store, rows: Sequence[Row]) -> None:
+def upsert(connection: Connection, store: Store, rows: Sequence[Row]) -> int:
     """Write forecasts of one configuration with bodies of one size.
 
     A forecast replaces an earlier one of the same version, series and origin, until a value of its
@@ -62,18 +62,23 @@ def upsert(connection: Connection, store: Store, rows: Sequence[Row]) -> None:
         connection: In a transaction.
         store: The database.
         rows: At least one; no two may have the same version, series and origin.
+
+    Returns:
+        How many were written.
     """
-    most, at = max(1, _BYTES // len(rows[0].body)), 0
+    most, at, written = max(1, _BYTES // len(rows[0].body)), 0, 0
     while at < len(rows):
         count = min(most, len(rows) - at)
         if store.is_sqlite:
             # The next smaller power of two: each number of rows is a statement of its own.
             count = 1 << min(count, _ROWS).bit_length() - 1
             values = tuple(chain.from_iterable(rows[at : at + count]))
-            connection.exec_driver_sql(_in_sqlite(count), values)
+            result = connection.exec_driver_sql(_in_sqlite(count), values)
         else:
-            connection.execute(_IN_POSTGRESQL, _lists(rows[at : at + count]))
+            result = connection.execute(_IN_POSTGRESQL, _lists(rows[at : at + count]))
+        written += result.rowcount
         at += count
+    return written
 
 
 def _lists(rows: Sequence[Row]) -> dict[str, Any]:
@@ -138,4 +143,5 @@ def _in_postgresql() -> Insert:
     return _replacing(postgresql.insert(FORECASTS).from_select(_COLUMNS, select(*columns)))
 
 
-_IN_POSTGRESQL = _in_postgresql()
+# Without the option SQLAlchemy does not look how many rows an `INSERT` wrote.
+_IN_POSTGRESQL = _in_postgresql().execution_options(preserve_rowcount=True)

@@ -101,8 +101,15 @@ def before_hindsight(records: Sequence[Record]) -> Iterator[list[Record]]:
         yield part
 
 
-def keep(connection: Connection, store: Store, ids: Ids, records: Sequence[Record]) -> Days:
-    """Write forecasts (`inserting.upsert`), and return the days whose sums may change."""
+def keep(
+    connection: Connection, store: Store, ids: Ids, records: Sequence[Record]
+) -> tuple[Days, int]:
+    """Write forecasts (`inserting.upsert`).
+
+    Returns:
+        The days whose sums may change, and how many forecasts were late: they did not replace
+        earlier ones.
+    """
     groups: defaultdict[Key, list[int]] = defaultdict(list)
     for place, record in enumerate(records):
         groups[record.shape].append(place)
@@ -113,10 +120,11 @@ def keep(connection: Connection, store: Store, ids: Ids, records: Sequence[Recor
     for part in parts:
         for key, (place, _) in part.items():
             last[key] = max(place, last.get(key, place))
+    late = 0
     for part in parts:
         if rows := [row for key, (place, row) in part.items() if place == last[key]]:
-            upsert(connection, store, rows)
-    return days
+            late += len(rows) - upsert(connection, store, rows)
+    return days, late
 
 
 def _rows(

@@ -79,7 +79,7 @@ class DatabaseLedger:
         self._ids = Ids(store)
         self._recent = Recent({}, {})
         self._values_at = time.monotonic()
-        for outcome in ("kept", "dropped", "failed"):
+        for outcome in ("kept", "late", "dropped", "failed"):
             metrics.counts.add(LEDGER_FORECASTS, outcome, amount=0)
         for outcome in asdict(Written()):
             metrics.counts.add(LEDGER_ACTUALS, outcome, amount=0)
@@ -154,11 +154,14 @@ class DatabaseLedger:
         self.learner.close()
         self._store.close()
 
-    def _write(self, connection: Connection, records: list[Record]) -> None:
+    def _write(self, connection: Connection, records: list[Record]) -> int:
+        """Write records; returns how many forecasts were late."""
         learns = self._settings.ledger_learn == "requests"
-        days, self._written = Days(), []
+        days, late, self._written = Days(), 0, []
         for part in before_hindsight(records) if learns else [records]:
-            days.merge(keep(connection, self._store, self._ids, part))
+            own, count = keep(connection, self._store, self._ids, part)
+            days.merge(own)
+            late += count
             if learns:
                 observed = [each for record in part for each in _histories(record)]
                 more, written = observe(
@@ -167,6 +170,7 @@ class DatabaseLedger:
                 days.merge(more)
                 self._written += written
         self._changed |= add_up(connection, self._store, days)
+        return late
 
     def _commit(self) -> None:
         """Count what was written, and let the learner read it."""

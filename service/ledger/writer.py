@@ -59,7 +59,8 @@ class Writer:
 
     Args:
         most_bytes: Records are dropped while those that wait have as many bytes.
-        write: Writes records; a transaction that fails is tried again with the same records.
+        write: Writes records, and returns how many forecasts were late; a transaction that fails is
+            tried again with the same records.
         committed: Called after each transaction that succeeded.
         failed: Called after each transaction that failed.
         chores: Called about once a minute. The iterator does one transaction at a time; records
@@ -72,7 +73,7 @@ class Writer:
         metrics: Metrics,
         most_bytes: int,
         *,
-        write: Callable[[Connection, list[Record]], None],
+        write: Callable[[Connection, list[Record]], int],
         committed: Callable[[], None],
         failed: Callable[[], None],
         chores: Callable[[], Iterator[None]],
@@ -210,7 +211,7 @@ class Writer:
     def _write_records(self, records: list[Record]) -> bool:
         """Write records, or find the one at fault; returns whether they are written."""
         try:
-            self._transact(lambda connection: self._write(connection, records))
+            late: int = self._transact(lambda connection: self._write(connection, records))
         except Exception as error:
             cause = cause_of(error)
             if cause == "unclear" and len(records) == 1 and self._failures >= _TRIES:
@@ -231,7 +232,7 @@ class Writer:
         if self._batch == _BATCH:
             self._logged_faulty = False
         self._batch = min(_BATCH, 2 * self._batch)
-        self._remove(records, "kept")
+        self._remove(records, "kept", late)
         self._note_success()
         return True
 
@@ -298,7 +299,7 @@ class Writer:
             self._failed()
             raise
 
-    def _remove(self, records: list[Record], outcome: str) -> None:
+    def _remove(self, records: list[Record], outcome: str, late: int = 0) -> None:
         size = sum(map(_size, records))
         count = sum(len(record.message.names) for record in records)
         with self._lock:
@@ -308,7 +309,8 @@ class Writer:
             self.forecasts -= count
             if 2 * self.bytes < self._most_bytes:
                 self._logged_full = False
-        self._metrics.counts.add(LEDGER_FORECASTS, outcome, amount=count)
+        self._metrics.counts.add(LEDGER_FORECASTS, outcome, amount=count - late)
+        self._metrics.counts.add(LEDGER_FORECASTS, "late", amount=late)
 
     def _rest(self) -> None:
         if self._stopping.is_set():

@@ -22,14 +22,14 @@ def test_rows_are_written_and_replaced(database: str, count: int) -> None:
     with store.write() as connection:
         series = Ids(store).series(connection, [("", "a", "h")])["", "a", "h"]
         rows = [
-            Row(3, series, -origin, 4, origin, f"{origin}\"'{{}},", 5, origin.to_bytes(4))
+            Row(3, series, -origin, 4, origin, f"{origin}\"'{{}},", 5, 6, origin.to_bytes(4))
             for origin in range(count, 0, -1)
         ]
-        upsert(connection, store, rows)
+        assert upsert(connection, store, rows) == len(rows)
         assert [Row(*row) for row in connection.execute(statement)] == rows
         # Other columns may be the same.
         again = [row._replace(configuration=7, made=9, body=row.body[::-1]) for row in rows[:70]]
-        upsert(connection, store, again)
+        assert upsert(connection, store, again) == len(again)
         assert [Row(*row) for row in connection.execute(statement)] == again + rows[70:]
     store.close()
 
@@ -40,7 +40,7 @@ def test_large_bodies_are_written_in_parts(database: str, monkeypatch: pytest.Mo
     store.open()
     with store.write() as connection:
         series = Ids(store).series(connection, [("", "a", "h")])["", "a", "h"]
-        rows = [Row(1, series, origin, 1, 1, "a", 1, b"%03d" % origin) for origin in range(8)]
+        rows = [Row(1, series, origin, 1, 1, "a", 1, 1, b"%03d" % origin) for origin in range(8)]
         upsert(connection, store, rows)
         found = select(FORECASTS.c.body).order_by(FORECASTS.c.origin)
         assert [*connection.execute(found).scalars()] == [row.body for row in rows]
@@ -55,5 +55,5 @@ def test_unknown_series_is_refused(database: str) -> None:
     store = Store(database)
     store.open()
     with pytest.raises(IntegrityError), store.write() as connection:
-        upsert(connection, store, [Row(1, 99, 0, 1, 1, "a", 1, b"a")])
+        upsert(connection, store, [Row(1, 99, 0, 1, 1, "a", 1, 1, b"a")])
     store.close()

@@ -43,7 +43,7 @@ class Database:
         self.gate.set()
         self.tries = 0
 
-    def write(self, _: Connection, records: list[Record]) -> None:
+    def write(self, _: Connection, records: list[Record]) -> int:
         self.tries += 1
         assert self.gate.wait(60)
         names = [name for record in records for name in record.message.names]
@@ -51,6 +51,7 @@ class Database:
             if error is not None:
                 raise error()
         self.written.extend(names)
+        return 0
 
     def work(self, _: Connection) -> str:
         if self.error is not None:

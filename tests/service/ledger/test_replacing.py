@@ -10,7 +10,7 @@ import pytest
 from foretell.service.ledger.keeping import Record
 from foretell.service.ledger.ledger import DatabaseLedger
 from tests.service.client import Client
-from tests.service.ledger.conftest import CONTEXT, Open, series_of
+from tests.service.ledger.conftest import CONTEXT, Open, counted, forecast, observe, series_of
 
 QUANTILES = {"quantiles": [0.3]}
 
@@ -56,3 +56,12 @@ def test_no_forecast_replaces_one_whose_future_is_in_a_history(
 def test_histories_teach_nothing_without_the_setting(database: str, opened: Open) -> None:
     with opened(database) as client:
         assert written_together(client, body(1), body(2, 2), body(3)) == [3, 2]
+
+
+def test_late_forecasts_are_counted(database: str, opened: Open) -> None:
+    with opened(database) as client:
+        for name in ("late", "late", "other"):
+            forecast(client, series_of(name, np.zeros(CONTEXT)))
+            observe(client, "late", np.ones((CONTEXT + 1, 1)))
+        assert counted(client, "forecasts", "kept") == 2
+        assert counted(client, "forecasts", "late") == 1
