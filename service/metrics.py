@@ -84,8 +84,8 @@ FAMILIES = {
         (*_MODEL, "level"),
     ),
     LEDGER_FORECASTS: Family(
-        "Forecasts for the ledger: kept; late, as a value of their horizon was known and an earlier "
-        "one stays; dropped, because too many waited; or failed.",
+        "Forecasts for the ledger: kept; late, as a value of their horizon was known and an "
+        "earlier one stays; dropped, because too many waited; or failed.",
         ("outcome",),
     ),
     LEDGER_ACTUALS: Family(

@@ -142,7 +142,9 @@ class Forecast(BaseModel):
         "If the horizon is over the model's: the first step, from 0, that was forecast from "
         "forecasts."
     )
-    in_ledger: bool | None = optional("Whether it was handed to the server's ledger, if it has one.")
+    in_ledger: bool | None = optional(
+        "Whether it was handed to the server's ledger, if it has one."
+    )
     filled: dict[str, int] | None = optional(
         "Number of filled missing values in the model's input, by channel or covariate."
     )

@@ -27,6 +27,7 @@ from foretell.timeaxis.frequency import Frequency
 from foretell.timeaxis.season import season_of
 
 # Levels of forecasts whose requests asked for none: the median, and the interval of 80%.
+_LARGEST = np.finfo(np.float32).max
 _LEVELS = (0.1, 0.5, 0.9)
 # Rows of a history in the digest of an input: versions may read histories of different lengths.
 _ROWS = 32
@@ -203,7 +204,9 @@ def _bodies(
     elif intervals.calibration is not None and steps <= intervals.steps:
         lowest, highest = intervals.extremes(steps)
         levels = tuple(level for level in _LEVELS if lowest <= level <= highest)
-        quantiles = intervals.around(forecast, scales, levels).swapaxes(0, 1)
+        around = intervals.around(forecast, scales, levels).swapaxes(0, 1)
+        # The client asked for none of these, so they may be too large for float32.
+        quantiles = np.clip(around, -_LARGEST, _LARGEST)
     else:
         levels = ()
         quantiles = np.empty((len(forecast), 0, *forecast.shape[1:]), np.float32)

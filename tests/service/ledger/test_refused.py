@@ -67,3 +67,12 @@ def test_history_of_a_refused_forecast_is_no_actual_value(
     with opened(sqlite, ledger_learn="requests") as client:
         assert send(client, a=FAR, b=GOOD) == ["error", "completed"]
         assert counted(client, "actuals", "new") == CONTEXT
+
+
+def test_default_quantiles_beyond_float32_are_kept_as_numbers(sqlite: str, opened: Open) -> None:
+    with opened(sqlite) as client:
+        assert client.forecast({"model": "calibrated", "inputs": [series_of("a", FAR)]}).is_success
+        settle(client)
+        answer = client.get("/models/calibrated/trajectories?series=a").json()
+        [kept] = answer["forecasts"]
+        assert np.isfinite(np.array([*kept["quantiles"].values()], np.float64)).all()
