@@ -29,6 +29,7 @@ FILES = (FORECAST_GRAPH, EXPLAIN_GRAPH, WEIGHTS, PROBES)
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 VERSION = re.compile(r"[1-9][0-9]{0,8}")
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 def check_name(name: str) -> str:
@@ -44,6 +45,17 @@ def check_name(name: str) -> str:
             "the first a letter or digit"
         )
     return name
+
+
+def check_file(file: str) -> str:
+    """Return the name of a file that a manifest may name.
+
+    Raises:
+        BundleError: it is not a plain name, or that of the manifest or of a file beside it.
+    """
+    if not _FILE.fullmatch(file) or file in (MANIFEST, *BESIDE):
+        raise BundleError(f"{file[:80]!r} is not allowed as the name of a file")
+    return file
 
 
 def check_version(version: str) -> str:

@@ -22,7 +22,7 @@ from foretell.bundle.bounds import Bounds
 from foretell.bundle.covariates import Covariate, Covariates
 from foretell.bundle.distribution import Distribution
 from foretell.bundle.errors import BundleError
-from foretell.bundle.layout import CALIBRATION, MANIFEST, check_name, check_version
+from foretell.bundle.layout import CALIBRATION, MANIFEST, check_file, check_name, check_version
 from foretell.bundle.part import FrequencyAlias, Part, first_problem
 from foretell.bundle.results import CalibrationReport, Precision, TestResult, Verification
 from foretell.bundle.scaler import Scaler
@@ -31,6 +31,8 @@ from foretell.timeaxis.frequency import Frequency
 from foretell.timeaxis.gaps import Missing
 
 Device = Literal["cuda", "cpu"]
+# A sha256. Sums and names of files become paths.
+Sum = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Manifest(Part):
@@ -107,7 +109,7 @@ class Manifest(Part):
     probe_tolerance: float
     opset: Positive
     libraries: dict[str, str]
-    files: dict[str, str]
+    files: dict[Annotated[str, AfterValidator(check_file)], Sum]
 
     @model_validator(mode="before")
     @classmethod
@@ -141,8 +143,6 @@ class Manifest(Part):
         if unknown := self.bounds.keys() - set(self.targets):
             raise ValueError(f"bounds: no channel {min(unknown)!r} is forecast")
         self._check_covariates()
-        if any("/" in name or "\\" in name for name in self.files):
-            raise ValueError("files: a name has a slash")
         stages = [stage.name for stage in self.attention]
         outputs = [name for stage in self.attention for name in stage.output_names]
         if any(len(set(names)) != len(names) for names in (stages, outputs)):
@@ -285,9 +285,9 @@ def read_bytes(folder: Path) -> bytes:
 
 
 def digest_of(content: bytes) -> str:
-    """The digest of a manifest, `sha256:` and 64 hexadecimal digits.
+    """The digest of a content, `sha256:` and 64 hexadecimal digits.
 
-    It stands for the whole bundle, because the manifest has the sha256 of every other file.
+    That of a manifest stands for the whole bundle: it has the sha256 of every other file.
     """
     return f"sha256:{sha256(content).hexdigest()}"
 

@@ -124,8 +124,9 @@ class Mirror:
                     return old
                 try:
                     self._fetch(there, key, tag, locks)
-                except (StorageError, BundleError, OSError) as error:
-                    reason = str(error).replace(f"{self.remote}/", "")
+                # One bad version must not stop the others.
+                except Exception as error:
+                    reason = str(error).replace(f"{self.remote}/", "") or type(error).__name__
                     # The first retry has no pause: most failures are temporary.
                     pause = 0.0 if old is None else max(2 * old.pause, _FIRST_PAUSE)
                     pause = min(pause, _LONGEST_PAUSE)
@@ -227,6 +228,8 @@ class Mirror:
         """Fetch a version; locks by checksum keep parallel fetches from fetching a file twice."""
         target, folder = self.folder.joinpath(*key), self._unused()
         folder.mkdir()
+        # Before the links: a write through a link would change a shared file.
+        (folder / _TAG).write_text(tag)
         version = there.open(key, tag)
         for file in layout.BESIDE:
             if (content := version.beside(file)) is not None:
@@ -246,7 +249,6 @@ class Mirror:
             except OSError:
                 # The file system has no links.
                 shutil.copyfile(blob, folder / file)
-        (folder / _TAG).write_text(tag)
         if target.exists():
             target.rename(self._unused())
         target.parent.mkdir(exist_ok=True)

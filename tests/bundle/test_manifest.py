@@ -291,9 +291,24 @@ def test_errors_name_the_field(tmp_path: Path, place: str, value: object) -> Non
         ),
         ("attention", [STEPS, STEPS], "attention: names are not unique"),
         ("attention", [STEPS, SAME_OUTPUT], "attention: names are not unique"),
-        ("files", {"weights.bin": "ab"}, "calibration: files has no calibration.npz"),
-        ("files", {"../weights.bin": "ab"}, "files: a name has a slash"),
-        ("files", {"..\\weights.bin": "ab"}, "files: a name has a slash"),
+        ("files", {"weights.bin": "ab" * 32}, "calibration: files has no calibration.npz"),
+        ("files", {"weights.bin": "/dev/zero"}, "files.weights.bin: String should match pattern"),
+        ("files", {"weights.bin": "ab" * 31 + "a\n"}, "String should match pattern"),
+        ("files", {"weights.bin": "ab" * 32 + "\n"}, "String should match pattern"),
+        *(
+            ("files", {name: "ab" * 32}, "is not allowed as the name of a file")
+            for name in (
+                "../weights.bin",
+                "..\\weights.bin",
+                "a\0b",
+                ".tag",
+                "",
+                "..",
+                "a" * 129,
+                "manifest.json",
+                "model.sig",
+            )
+        ),
     ],
 )
 def test_fields_agree(tmp_path: Path, place: str, value: object, message: str) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
-from foretell.bundle.manifest import Manifest
+from foretell.bundle.manifest import Manifest, digest_of
 from foretell.bundle.part import first_problem
 from foretell.storage.oci import media
 from foretell.storage.oci.client import Blob
@@ -61,11 +60,6 @@ class Written(NamedTuple):
 
     manifest: bytes
     config: bytes
-
-
-def digest_of(content: bytes) -> str:
-    """The digest of a manifest."""
-    return f"sha256:{sha256(content).hexdigest()}"
 
 
 def of_bundle(about: Manifest, version: str, layers: Sequence[tuple[str, Blob]]) -> Written:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import closing
 from typing import NamedTuple
 from urllib.request import parse_http_list, parse_keqv_list
 
 import httpx
 
 from foretell.storage.errors import StorageError
-from foretell.storage.oci import credentials
+from foretell.storage.oci import bodies, credentials
 from foretell.storage.oci.credentials import Credentials
 
 
@@ -27,16 +28,19 @@ class RegistryAuth(httpx.Auth):
         host: Name of the registry, with its port if it has one.
         endpoint: Address of the registry's API. No other server gets the credentials, except the
             token server that the registry names.
+        http: Client for token servers. It must not follow redirects: these would carry the login to
+            another server.
     """
 
-    def __init__(self, host: str, endpoint: str) -> None:
+    def __init__(self, host: str, endpoint: str, http: httpx.Client) -> None:
         self._host = host
         self._endpoint = httpx.URL(endpoint)
+        self._http = http
         self._header = ""
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """Send a request, and once more after a challenge."""
-        if not _same_server(request.url, self._endpoint):
+        if not same_server(request.url, self._endpoint):
             yield request
             return
         if self._header:
@@ -44,35 +48,49 @@ class RegistryAuth(httpx.Auth):
         response = yield request
         if response.status_code != httpx.codes.UNAUTHORIZED:
             return
-        header = yield from self._answer(_challenges(response))
+        if not same_server(response.url, self._endpoint):
+            # The registry has led to another server, which would name its own token server.
+            return
+        header = self._answer(_challenges(response))
         if header:
             self._header = request.headers["Authorization"] = header
             yield request
 
-    def _answer(
-        self, challenges: list[_Challenge]
-    ) -> Generator[httpx.Request, httpx.Response, str]:
+    def _answer(self, challenges: list[_Challenge]) -> str:
         """Value of the header `Authorization` for a challenge; empty without credentials."""
         saved = credentials.find(self._host)
         for scheme, fields in challenges:
             if scheme == "bearer" and "realm" in fields:
-                response = yield _token_request(fields, saved)
-                return self._token(response, fields["realm"], saved)
+                return self._token(fields, saved)
             if scheme == "basic" and saved is not None:
                 return saved.basic
         return ""
 
-    def _token(self, response: httpx.Response, realm: str, saved: Credentials | None) -> str:
-        response.read()
+    def _token(self, fields: dict[str, str], saved: Credentials | None) -> str:
+        realm = fields["realm"]
+        response = self._http.send(self._token_request(fields, saved), stream=True)
+        with closing(response):
+            return self._read_token(response, realm, saved)
+
+    def _token_request(self, fields: dict[str, str], saved: Credentials | None) -> httpx.Request:
+        known = ("service", "scope")
+        wanted = {name: fields[name] for name in known if name in fields}
+        if saved is not None and saved.renewal:
+            form = {"grant_type": "refresh_token", "refresh_token": saved.renewal}
+            content = {**form, "client_id": "foretell", **wanted}
+            return self._http.build_request("POST", fields["realm"], data=content)
+        headers = {} if saved is None else {"Authorization": saved.basic}
+        url = httpx.URL(fields["realm"]).copy_merge_params(wanted)
+        return self._http.build_request("GET", url, headers=headers)
+
+    def _read_token(self, response: httpx.Response, realm: str, saved: Credentials | None) -> str:
         if response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             raise StorageError(f"{realm}: {refused(self._host, saved)}")
-        try:
-            found = response.raise_for_status().json()
-            return f"Bearer {found.get('token') or found['access_token']}"
-        except (httpx.HTTPStatusError, ValueError, KeyError, AttributeError):
-            raise StorageError(
-                f"{realm}: the token server gave no token ({response.status_code})"
-            ) from None
+        found = bodies.fields(response, realm) if response.is_success else {}
+        token = found.get("token") or found.get("access_token")
+        if not token:
+            raise StorageError(f"{realm}: the token server gave no token ({response.status_code})")
+        return f"Bearer {token}"
 
 
 def refused(host: str, saved: Credentials | None) -> str:
@@ -80,18 +98,6 @@ def refused(host: str, saved: Credentials | None) -> str:
     if saved is None:
         return f"unauthorized; run `docker login {host}`"
     return f"the registry refuses the saved login; run `docker login {host}` again"
-
-
-def _token_request(fields: dict[str, str], saved: Credentials | None) -> httpx.Request:
-    known = ("service", "scope")
-    wanted: dict[str, str] = {name: fields[name] for name in known if name in fields}
-    if saved is not None and saved.renewal:
-        form = {"grant_type": "refresh_token", "refresh_token": saved.renewal}
-        content = {**form, "client_id": "foretell", **wanted}
-        return httpx.Request("POST", fields["realm"], data=content)
-    headers = {} if saved is None else {"Authorization": saved.basic}
-    url = httpx.URL(fields["realm"]).copy_merge_params(wanted)
-    return httpx.Request("GET", url, headers=headers)
 
 
 def _challenges(response: httpx.Response) -> list[_Challenge]:
@@ -106,5 +112,6 @@ def _challenges(response: httpx.Response) -> list[_Challenge]:
     return found
 
 
-def _same_server(one: httpx.URL, other: httpx.URL) -> bool:
+def same_server(one: httpx.URL, other: httpx.URL) -> bool:
+    """Whether two addresses have the same scheme, host and port."""
     return (one.scheme, one.host, one.port) == (other.scheme, other.host, other.port)

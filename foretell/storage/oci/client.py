@@ -12,14 +12,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from http.cookiejar import DefaultCookiePolicy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
 import httpx
 
+from foretell.bundle.manifest import digest_of
 from foretell.storage.errors import StorageError
-from foretell.storage.oci import credentials
-from foretell.storage.oci.auth import RegistryAuth, refused
+from foretell.storage.oci import bodies, credentials
+from foretell.storage.oci.auth import RegistryAuth, refused, same_server
 from foretell.storage.oci.media import MANIFEST, OTHERS
 from foretell.storage.oci.reference import Reference
 
@@ -31,8 +32,6 @@ _BLOB_SECONDS = 600.0
 # A request is repeated after these pauses, which a server can wait: it goes on with its local copy.
 _PAUSES = (0.5, 2.0)
 _TEMPORARY = {429, 500, 502, 503, 504}
-_PIECE = 1024 * 1024
-_MAX_MANIFEST_BYTES = 4 * 1024 * 1024
 _MAX_PAGES = 1000
 _ACCEPT = {"Accept": ", ".join((MANIFEST, *OTHERS))}
 
@@ -54,18 +53,20 @@ class Client:
     def __init__(self, reference: Reference) -> None:
         self._reference = reference
         self._base = f"{reference.endpoint}/v2/{reference.path}"
+        tokens = httpx.Client(timeout=_TIMES, follow_redirects=False)
         self._http = httpx.Client(
-            auth=RegistryAuth(reference.host, reference.endpoint),
+            auth=RegistryAuth(reference.host, reference.endpoint, tokens),
             timeout=_TIMES,
             # httpx drops `Authorization` when a redirect leads to another server.
             follow_redirects=True,
             max_redirects=5,
-            headers={"User-Agent": "foretell", "Accept-Encoding": "identity"},
-            event_hooks={"request": [self._check_scheme]},
         )
-        # Some registries take a client with cookies for a browser.
-        self._http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        weakref.finalize(self, self._http.close)
+        for each in (self._http, tokens):
+            each.headers.update({"User-Agent": "foretell", "Accept-Encoding": "identity"})
+            each.event_hooks = {"request": [self._check_scheme]}
+            # Some registries take a client with cookies for a browser.
+            each.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+            weakref.finalize(self, each.close)
 
     def tags(self) -> list[str]:
         """All tags of the repository.
@@ -78,15 +79,14 @@ class Client:
         url, place = f"{self._base}/tags/list?n=1000", self._reference.url
         for _ in range(_MAX_PAGES):
             with self._send("GET", url, place) as response:
-                response.read()
-                try:
-                    found.extend(map(str, response.json()["tags"] or ()))
-                except (ValueError, KeyError, TypeError):
-                    raise StorageError(f"{place}: the answer is not that of a registry") from None
+                tags = bodies.fields(response, place).get("tags", False)
+                if not isinstance(tags, list | None):
+                    raise StorageError(f"{place}: the answer is not that of a registry")
+                found.extend(map(str, tags or ()))
                 following = response.links.get("next", {}).get("url")
             if following is None:
                 return found
-            url = self._own(urljoin(url, following), place)
+            url = self._next_page(url, following, place)
         raise StorageError(f"{place}: more than {_MAX_PAGES} pages of tags")
 
     def digest(self, tag: str) -> str | None:
@@ -100,7 +100,7 @@ class Client:
             with self._send("HEAD", url, self._place(tag), headers=_ACCEPT) as response:
                 if digest := response.headers.get("docker-content-digest"):
                     return str(digest)
-            return _digest(self.manifest(tag))
+            return digest_of(self.manifest(tag))
         except MissingError:
             return None
 
@@ -113,12 +113,8 @@ class Client:
         """
         url, place = f"{self._base}/manifests/{wanted}", self._place(wanted)
         with self._send("GET", url, place, headers=_ACCEPT) as response:
-            content = b""
-            for piece in self._pieces(response, place):
-                content += piece
-                if len(content) > _MAX_MANIFEST_BYTES:
-                    raise StorageError(f"{place}: the manifest is larger than 4 MiB")
-        if ":" in wanted and _digest(content) != wanted:
+            content = bodies.small(response, place)
+        if ":" in wanted and digest_of(content) != wanted:
             raise StorageError(f"{place}: the content differs from the digest")
         return content
 
@@ -132,15 +128,13 @@ class Client:
         Raises:
             StorageError: it cannot be read, or differs from the digest.
         """
-        found, size, end = sha256(), 0, time.monotonic() + _BLOB_SECONDS
+        found, size = sha256(), 0
         with self._send("GET", f"{self._base}/blobs/{blob.digest}", place) as response:
-            for piece in self._pieces(response, place):
+            for piece in bodies.pieces(response, place, _BLOB_SECONDS):
                 found.update(piece)
                 size += len(piece)
                 if size > blob.size:
                     break
-                if time.monotonic() > end:
-                    raise StorageError(f"{place}: not complete after {_BLOB_SECONDS:.0f} seconds")
                 yield piece
         if size != blob.size or f"sha256:{found.hexdigest()}" != blob.digest:
             raise StorageError(f"{place}: the layer in the registry differs from its digest")
@@ -169,12 +163,9 @@ class Client:
         headers = {"Content-Length": str(blob.size), "Content-Type": "application/octet-stream"}
         for last in (False, True):
             with self._send("POST", f"{self._base}/blobs/uploads/", place) as response:
-                target = httpx.URL(urljoin(self._base, response.headers.get("location", "")))
-            url = target.copy_merge_params({"digest": blob.digest})
+                url = self._upload(response, blob, place)
             try:
-                with self._send(
-                    "PUT", str(url), place, headers, content, timeout=_COMMIT, repeat=False
-                ):
+                with self._send("PUT", url, place, headers, content, timeout=_COMMIT, repeat=False):
                     return
             except _TemporaryError:
                 # An interrupted upload begins anew.
@@ -221,8 +212,9 @@ class Client:
                 response = self._http.send(request, stream=True)
             except httpx.TransportError as error:
                 if pause is None:
-                    raise _TemporaryError(f"{place}: {_unreachable(error)}") from None
-            except httpx.HTTPError as error:
+                    raise _TemporaryError(f"{place}: {bodies.unreachable(error)}") from None
+            # Headers may have addresses and texts that are not valid.
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
                 raise StorageError(f"{place}: {error}") from None
             else:
                 if response.status_code not in _TEMPORARY or pause is None:
@@ -238,29 +230,40 @@ class Client:
     def _check(self, response: httpx.Response, place: str) -> None:
         if response.is_success:
             return
-        status, reason = response.status_code, _reason(response)
+        status, reason = response.status_code, _reason(response, place)
         host = self._reference.host
         if status == httpx.codes.NOT_FOUND:
             raise MissingError(f"{place}: {reason}")
-        if status == httpx.codes.UNAUTHORIZED:
+        is_own = same_server(response.url, httpx.URL(self._base))
+        # A login is for the registry, not for a server to which it leads.
+        reason = reason if is_own else f"{response.url.host}: {reason}"
+        if is_own and status == httpx.codes.UNAUTHORIZED:
             raise StorageError(f"{place}: {refused(host, credentials.find(host))}")
-        if status == httpx.codes.FORBIDDEN:
+        if is_own and status == httpx.codes.FORBIDDEN:
             raise StorageError(
                 f"{place}: {reason}; run `docker login {host}` as a user with this permission"
             )
         kind = _TemporaryError if status in _TEMPORARY else StorageError
         raise kind(f"{place}: {reason}")
 
-    def _pieces(self, response: httpx.Response, place: str) -> Iterator[bytes]:
+    def _upload(self, response: httpx.Response, blob: Blob, place: str) -> str:
+        """Address to which the registry lets a blob be uploaded."""
+        location = response.headers.get("location", "")
         try:
-            yield from response.iter_raw(_PIECE)
-        except httpx.TransportError as error:
-            raise StorageError(f"{place}: {_unreachable(error)}") from None
+            target = httpx.URL(urljoin(self._base, location))
+        except (httpx.InvalidURL, ValueError) as error:
+            raise StorageError(f"{place}: the registry's upload address: {error}") from None
+        return str(target.copy_merge_params({"digest": blob.digest}))
 
-    def _own(self, url: str, place: str) -> str:
-        if not url.startswith(f"{self._reference.endpoint}/"):
+    def _next_page(self, url: str, following: str, place: str) -> str:
+        """Address of the next page of tags; it must be at the registry."""
+        try:
+            found = urljoin(url, following)
+        except ValueError:
+            found = following
+        if not found.startswith(f"{self._reference.endpoint}/"):
             raise StorageError(f"{place}: the registry's list of tags goes on at another server")
-        return url
+        return found
 
     def _check_scheme(self, request: httpx.Request) -> None:
         """Refuse requests without TLS to a token server, or after a redirect."""
@@ -274,25 +277,12 @@ class _TemporaryError(StorageError):
     """The registry cannot be reached, or failed."""
 
 
-def _digest(content: bytes) -> str:
-    return f"sha256:{sha256(content).hexdigest()}"
-
-
-def _reason(response: httpx.Response) -> str:
+def _reason(response: httpx.Response, place: str) -> str:
     """The registry's own words, or the status."""
     status = f"{response.status_code} {response.reason_phrase}"
     try:
-        response.read()
-        [first, *_] = response.json()["errors"]
+        errors: Any = bodies.fields(response, place)["errors"]
+        [first, *_] = errors
         return f"{status}: {first['code']}: {first['message']}"
-    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+    except (StorageError, ValueError, KeyError, TypeError):
         return status
-
-
-def _unreachable(error: httpx.TransportError) -> str:
-    if "WRONG_VERSION_NUMBER" in str(error):
-        return "the registry does not speak TLS; oci+http:// is without"
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return f"{error}; SSL_CERT_FILE names a file of further authorities"
-    reason = str(error) or type(error).__name__
-    return f"cannot be reached: {reason}"

@@ -58,7 +58,7 @@ def push(
         return target
     for layer, blob in zip(layers, blobs, strict=True):
         client.put_blob(blob, layer, f"{target}/{layer.file}")
-    config = Blob(artifact.digest_of(written.config), len(written.config))
+    config = Blob(manifest.digest_of(written.config), len(written.config))
     client.put_blob(config, [written.config], str(target))
     # Large files take time, in which others may have published.
     if not _is_there(client, target, written.manifest):
@@ -82,6 +82,6 @@ def _is_there(client: Client, target: Reference, content: bytes) -> bool:
         BundleError: it is there with other content.
     """
     found = client.digest(target.version)
-    if found is not None and found != artifact.digest_of(content):
+    if found is not None and found != manifest.digest_of(content):
         raise BundleError(f"{target}: exists already; bundles are never changed")
     return found is not None

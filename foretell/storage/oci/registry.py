@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from foretell.bundle import layout
+from foretell.bundle import layout, manifest
 from foretell.bundle.placement import MakeSignature
 from foretell.bundle.serving import NOTHING
 from foretell.storage.errors import StorageError
@@ -86,7 +86,7 @@ class Registry:
             content = client.manifest(_SERVING_TAG)
         except MissingError:
             return None
-        return _small(client, artifact.read_serving(content, place), place)
+        return b"".join(client.blob(_small(artifact.read_serving(content, place), place), place))
 
     def write_serving(self, name: str, content: bytes | None) -> None:
         """Write that file; None writes one that says nothing, as few registries remove a tag."""
@@ -94,7 +94,7 @@ class Registry:
         content = NOTHING.document() if content is None else content
         written = artifact.of_serving(content)
         for own in (written.config, content):
-            client.put_blob(Blob(artifact.digest_of(own), len(own)), [own], place)
+            client.put_blob(Blob(manifest.digest_of(own), len(own)), [own], place)
         client.put_manifest(_SERVING_TAG, written.manifest)
 
     def publish(
@@ -165,25 +165,24 @@ class RegistryVersion:
 
     def manifest(self) -> bytes:
         """Read the content of the bundle's manifest."""
-        return b"".join(self._read(layout.MANIFEST, _MAX_BYTES))
+        return b"".join(self._read(layout.MANIFEST, is_small=True))
 
     def beside(self, file: str) -> bytes | None:
         """Read one of `layout.BESIDE`; None if the version has no such file."""
         if file not in self._artifact.layers:
             return None
-        return b"".join(self._read(file, _MAX_BYTES))
+        return b"".join(self._read(file, is_small=True))
 
     def pieces(self, file: str, wanted: str) -> Iterator[bytes]:  # noqa: ARG002
         """Read a file that the bundle's manifest names, in pieces."""
         return self._read(file)
 
-    def _read(self, file: str, most: int | None = None) -> Iterator[bytes]:
+    def _read(self, file: str, *, is_small: bool = False) -> Iterator[bytes]:
         place = f"{self.place}/{file}"
         if (blob := self._artifact.layers.get(file)) is None:
             raise StorageError(f"{place}: the registry has no layer with this file")
-        if most is not None and blob.size > most:
-            raise StorageError(f"{place}: {blob.size:,} bytes; at most {most:,} are read")
-        return unpack(self._client.blob(blob, place), file, place)
+        found = self._client.blob(_small(blob, place) if is_small else blob, place)
+        return unpack(found, file, place)
 
     def missing(self, files: Mapping[str, str]) -> list[str]:
         """Names of files without a layer."""
@@ -195,7 +194,8 @@ class RegistryVersion:
         return sum(layers[file].size for file in (layout.MANIFEST, *files) if file in layers)
 
 
-def _small(client: Client, blob: Blob, place: str) -> bytes:
+def _small(blob: Blob, place: str) -> Blob:
+    """The same blob; it is an error if it is too large to be read into memory."""
     if blob.size > _MAX_BYTES:
         raise StorageError(f"{place}: {blob.size:,} bytes; at most {_MAX_BYTES:,} are read")
-    return b"".join(client.blob(blob, place))
+    return blob

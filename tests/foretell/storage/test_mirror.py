@@ -273,6 +273,35 @@ def test_error_of_the_storage_changes_nothing(
     assert not mirror.failures
 
 
+@pytest.mark.parametrize("bad", [{"weights.bin": "/dev/zero"}, {".tag": "ab" * 32}])
+def test_sums_and_names_that_are_other_paths_are_refused(
+    mirror: Mirror, bundle: Path, other: Path, bad: dict[str, str]
+) -> None:
+    publish(other, located(mirror))
+    rewrite(located(mirror), "repeat/1", files=manifest.read(bundle).files | bad)
+    mirror.refresh()
+    assert "manifest.json: files." in mirror.failures["repeat", "1"]
+    assert here(mirror) == ["repeat/1", "repeat/2"]
+
+
+def test_unexpected_error_of_a_version_does_not_stop_the_others(
+    mirror: Mirror, other: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = BucketVersion.manifest
+
+    def manifest_of(version: BucketVersion) -> bytes:
+        if version.key[1] == "2":
+            raise RecursionError
+        return read(version)
+
+    monkeypatch.setattr(BucketVersion, "manifest", manifest_of)
+    for _ in range(2):
+        publish(other, located(mirror))
+    mirror.refresh()
+    assert mirror.failures == {("repeat", "2"): "RecursionError"}
+    assert here(mirror) == ["repeat/1", "repeat/3"]
+
+
 def test_version_without_a_file_or_its_sum_changes_nothing(
     mirror: Mirror, bundle: Path, other: Path
 ) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
 import pytest
 
 from foretell.storage.errors import StorageError
+from foretell.storage.oci import bodies
 from foretell.storage.oci import client as module
+from foretell.storage.oci.auth import RegistryAuth
 from foretell.storage.oci.client import Blob, Client, MissingError
 from foretell.storage.oci.reference import parse
 from tests.foretell.storage.oci.conftest import log_in
@@ -48,9 +52,9 @@ class Script(InThread):
                 self.rfile.read(int(self.headers.get("content-length") or 0))
                 found = answer(request, header)
                 self.send_response(found.status)
-                for name, value in (found.headers or {}).items():
+                headers = {"content-length": str(len(found.content)), **(found.headers or {})}
+                for name, value in headers.items():
                     self.send_header(name, value)
-                self.send_header("content-length", str(len(found.content)))
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(found.content)
@@ -145,6 +149,99 @@ def test_token_server_without_tls_is_refused(login: Path) -> None:
         client._check_scheme(request)
 
 
+def test_login_does_not_go_to_a_token_server_of_another_server(login: Path) -> None:
+    """A server to which the registry leads may demand a login, and name its own token server."""
+
+    def demand(request: str, header: str) -> Answer:
+        if request.startswith("GET /token"):
+            return Answer(content=b'{"token": "granted"}')
+        return Answer(401, headers={"www-authenticate": f'Bearer realm="{other.url}/token"'})
+
+    def answer(request: str, header: str) -> Answer:
+        return Answer(307, headers={"location": f"{other.url}/layer"})
+
+    with Script(demand) as other, Script(answer) as script:
+        log_in(login, script.host, "user:secret")
+        with pytest.raises(StorageError, match=r"layer: 127\.0\.0\.1: 401 Unauthorized$"):
+            list(script.client().blob(BLOB, "layer"))
+        assert other.requests == [("GET /layer", "")]
+
+
+@pytest.mark.parametrize("saved", [{"identitytoken": "renew"}, {"auth": "dXNlcjpzZWNyZXQ="}])
+def test_token_server_may_not_redirect(saved: dict[str, str], login: Path) -> None:
+    """A redirect with status 307 would carry the identity token to another server."""
+
+    def answer(request: str, header: str) -> Answer:
+        if "/token" in request:
+            return Answer(307, headers={"location": f"{other.url}/token"})
+        return Answer(401, headers={"www-authenticate": f'Bearer realm="{script.url}/token"'})
+
+    with Script(lambda *_: Answer(content=b'{"token": "a"}')) as other, Script(answer) as script:
+        login.write_text(json.dumps({"auths": {script.host: saved}}))
+        with pytest.raises(StorageError, match=r"/token: the token server gave no token \(307\)"):
+            script.client().tags()
+        assert other.requests == []
+
+
+def test_requests_to_token_servers_have_time_limits() -> None:
+    http = httpx.Client(timeout=20)
+    login = RegistryAuth("registry.example", "https://registry.example", http)
+    request = login._token_request({"realm": "https://registry.example/token"}, None)
+    assert request.extensions["timeout"]["read"] == 20
+
+
+@pytest.mark.parametrize(
+    ("header", "location"), [('Bearer realm="http://a:port/t"', ""), ("", "http://[bad/t")]
+)
+def test_invalid_addresses_are_named(header: str, location: str) -> None:
+    def answer(request: str, _: str) -> Answer:
+        if request.startswith("HEAD"):
+            return Answer(404)
+        if header:
+            return Answer(401, headers={"www-authenticate": header})
+        return Answer(202, headers={"location": location})
+
+    with Script(answer) as script, pytest.raises(StorageError, match=r"layer: .*(IPv6|port)"):
+        script.client().put_blob(BLOB, [CONTENT], "layer")
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_interrupted_answer_is_named(status: int) -> None:
+    """The server closes the connection before the last byte."""
+    found = Answer(status, b'{"tags": ["1"]}', {"content-length": "1000"})
+    with Script(lambda *_: found) as script:
+        for read in (Client.tags, lambda client: client.manifest("1")):
+            with pytest.raises(StorageError, match=r"cannot be reached|500 Internal"):
+                read(script.client())
+
+
+@pytest.mark.parametrize("status", [200, 403])
+def test_large_answers_are_not_read(status: int) -> None:
+    found = Answer(status, b'{"tags": [%s"1"]}' % (b'"1", ' * 2**20))
+    message = r"larger than 4 MiB|403 Forbidden; run"
+    with Script(lambda *_: found) as script, pytest.raises(StorageError, match=message):
+        script.client().tags()
+
+
+def test_slow_answers_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, but all of them do not."""
+    now = itertools.count(step=40)
+    monkeypatch.setattr(bodies.time, "monotonic", lambda: float(next(now)))
+
+    class Slow(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            while next(left, None) is not None:
+                yield b"x"
+
+    left = iter(range(100))
+    with pytest.raises(StorageError, match="layer: not complete after 600 seconds"):
+        list(bodies.pieces(httpx.Response(200, stream=Slow()), "layer", 600.0))
+    assert len([*left]) == 100 - 16
+    left = iter(range(100))
+    with pytest.raises(StorageError, match="tags: not complete after 60 seconds"):
+        bodies.small(httpx.Response(200, stream=Slow()), "tags")
+
+
 @pytest.mark.parametrize("content", [CONTENT[:-1], CONTENT + b"!", b"!" + CONTENT[1:], b""])
 def test_other_content_than_the_digest_is_refused(content: bytes) -> None:
     with Script(lambda *_: Answer(content=content)) as script:
@@ -213,6 +310,8 @@ def test_pages_of_tags_are_read_from_the_registry_only() -> None:
             "DENIED: no; run `dock",
         ),
         (Answer(content=b"<html>"), "the answer is not that of a registry"),
+        (Answer(content=b"{}"), "the answer is not that of a registry"),
+        (Answer(content=b"[" * 2**20), "the answer is not that of a registry"),
         (Answer(content=b"[]"), "the answer is not that of a registry"),
         (Answer(302, headers={"location": "/again"}), "redirect"),
     ],
