@@ -20,7 +20,11 @@ class Versions(Protocol):
     """The versions of a repository, with its pins and challengers."""
 
     def present(self) -> dict[str, list[str]]:
-        """Versions with a manifest by name of their model, oldest first."""
+        """Versions with a manifest by name of their model, oldest first.
+
+        Raises:
+            StorageError: the repository's URL names one version only.
+        """
 
     def missing(self, name: str, version: str) -> list[str]:
         """Files that a manifest names and that are not there."""
@@ -63,6 +67,7 @@ class _InRemote:
         return str(self._remote)
 
     def present(self) -> dict[str, list[str]]:
+        self._remote.check_whole()
         found: dict[str, list[str]] = {}
         for name, version in sorted(self._listing.versions, key=lambda key: int(key[1])):
             found.setdefault(name, []).append(version)

@@ -43,6 +43,9 @@ class Bucket:
         """List the repository."""
         return BucketListing(self.location, repository.list_contents(self.location))
 
+    def check_whole(self) -> None:
+        """Do nothing: the URL of a bucket names all versions."""
+
     def read_serving(self, name: str) -> bytes | None:
         """Read the file that says which version of a model serves; None without a file."""
         return _read(self.location, f"{name}/{layout.SERVING}")

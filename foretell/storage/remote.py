@@ -111,6 +111,13 @@ class Remote(Protocol):
             StorageError: the repository cannot be listed completely.
         """
 
+    def check_whole(self) -> None:
+        """Check that the URL names all versions of its models, as a pin of one needs.
+
+        Raises:
+            StorageError: it names one version only.
+        """
+
     def read_serving(self, name: str) -> bytes | None:
         """Read the file that says which version of a model serves; None without a file.
 

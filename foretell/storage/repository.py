@@ -173,7 +173,9 @@ def publish(
     listed = time.time()
     there = list_contents(location)
     known = [int(own) for found, own in there.versions if found == name]
-    version = layout.check_version(version or str(max(known, default=0) + 1))
+    # An interrupted publication may have left files without a manifest.
+    used = [*known, *(int(own) for found, own in there.beside if found == name)]
+    version = layout.check_version(version or str(max(used, default=0) + 1))
     place = location.of(f"{name}/{version}")
     exists = BundleError(f"{place}: exists already; bundles are never changed")
     if int(version) in known:
@@ -188,13 +190,16 @@ def publish(
         # `collect` may have moved listed files since.
         listed = time.time()
         there = list_contents(location)
-    if signature is not None:
-        path = f"{name}/{version}/{layout.SIGNATURE}"
-        if not _create(location, path, signature):
-            raise BundleError(
-                f"{location.of(path)}: exists already; publish another version, or remove it if an "
-                "interrupted publication has left it"
-            )
+    path = f"{name}/{version}/{layout.SIGNATURE}"
+    if signature is None:
+        is_free = layout.SIGNATURE not in there.beside.get((name, version), ())
+    else:
+        is_free = _create(location, path, signature)
+    if not is_free:
+        raise BundleError(
+            f"{location.of(path)}: exists already; publish another version, or remove it if an "
+            "interrupted publication has left it"
+        )
     if not _create(location, manifest_path(name, version), content):
         raise exists
     return place

@@ -79,6 +79,15 @@ class Registry:
                     serving[name] = digest
         return RegistryListing(self._models, digests, serving)
 
+    def check_whole(self) -> None:
+        """Check that no URL has a version or digest."""
+        for reference, _ in self._models.values():
+            if reference.version or reference.digest:
+                raise StorageError(
+                    f"{reference}: the URL names one version; pins and challengers need the URL "
+                    f"of the model, {reference.url}"
+                )
+
     def read_serving(self, name: str) -> bytes | None:
         """Read the file that says which version of a model serves; None without a file."""
         client, place = self._models[name][1], self.of(name, layout.SERVING)
@@ -90,6 +99,7 @@ class Registry:
 
     def write_serving(self, name: str, content: bytes | None) -> None:
         """Write that file; None writes one that says nothing, as few registries remove a tag."""
+        self.check_whole()
         client, place = self._models[name][1], self.of(name, layout.SERVING)
         content = NOTHING.document() if content is None else content
         written = artifact.of_serving(content)

@@ -86,11 +86,15 @@ def test_publish_refuses_to_lose_a_signature(bundle: Path, location: Location) -
     assert not remote.listing().versions
 
 
-def test_left_signature_is_not_replaced(bundle: Path, location: Location, pair: Pair) -> None:
+def test_left_signature_is_not_replaced(bundle: Path, location: Location, tmp_path: Path) -> None:
+    """The next version has another number; an unsigned bundle does not take the signature over."""
     remote, place = open_remote(location.url), f"repeat/1/{layout.SIGNATURE}"
     obstore.put(location.store, place, b"of an interrupted publication")
-    with pytest.raises(BundleError, match=r"model\.sig: exists already; publish another version"):
-        remote.publish(bundle, name=None, version=None)
+    unsigned = write_bundle(tmp_path / "unsigned", Spec())
+    for each in (bundle, unsigned):
+        with pytest.raises(BundleError, match=r"model\.sig: exists already; publish another"):
+            remote.publish(each, name=None, version="1")
     assert not remote.listing().versions
+    assert remote.publish(unsigned, name=None, version=None) == f"{location}/repeat/2"
     obstore.delete(location.store, [place])
-    remote.publish(bundle, name=None, version=None)
+    assert remote.publish(unsigned, name=None, version="1") == f"{location}/repeat/1"

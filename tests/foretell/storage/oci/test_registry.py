@@ -20,6 +20,7 @@ from foretell.storage.oci.registry import Registry
 from foretell.storage.remote import open_remote
 from tests.foretell.storage.oci.conftest import RegistryProgram
 from tests.foretell.storage.oci.test_publish import MANIFEST, image
+from tests.support.command import done, refused
 
 
 def publish(bundle: Path, url: str) -> str:
@@ -119,6 +120,23 @@ def test_pin_is_fetched_and_removed(
         mirror.refresh()
         assert serving.read(remote, "repeat").pin == pin
         assert Serving.model_validate_json(file.read_bytes()).pin == pin
+
+
+def test_url_of_one_version_takes_no_pin(registry: RegistryProgram, bundle: Path) -> None:
+    """It shows neither the other versions nor the challenger, which would be lost."""
+    for _ in range(2):
+        publish(bundle, registry.url)
+    done("challenge", "repeat@1", "--repository", registry.url)
+    message = f"{registry.url}:2: the URL names one version; pins and challengers need the URL"
+    for words in (["promote", "repeat@2"], ["promote", "repeat", "--newest"]):
+        assert message in refused(*words, "--repository", f"{registry.url}:2")
+    assert "repeat" in done("list", f"{registry.url}:2").stdout
+    remote = Registry(f"{registry.url}:2")
+    with pytest.raises(StorageError, match="names one version"):
+        serving.write(remote, "repeat", Serving(pin="2"))
+    challenger = serving.read(remote, "repeat").challenger
+    assert challenger is not None
+    assert challenger.version == "1"
 
 
 def test_file_beside_the_manifest_is_a_layer(
