@@ -285,9 +285,9 @@ def read_bytes(folder: Path) -> bytes:
 
 
 def digest_of(content: bytes) -> str:
-    """The digest of a content, `sha256:` and 64 hexadecimal digits.
+    """The digest of a manifest or a blob, `sha256:` and 64 hexadecimal digits.
 
-    That of a manifest stands for the whole bundle: it has the sha256 of every other file.
+    A manifest's digest stands for the bundle, because the manifest has the sha256 of every file.
     """
     return f"sha256:{sha256(content).hexdigest()}"
 

@@ -205,7 +205,7 @@ class RegistryVersion:
 
 
 def _small(blob: Blob, place: str) -> Blob:
-    """The same blob; it is an error if it is too large to be read into memory."""
+    """Check that a blob fits into memory, and return the blob."""
     if blob.size > _MAX_BYTES:
         raise StorageError(f"{place}: {blob.size:,} bytes; at most {_MAX_BYTES:,} are read")
     return blob
