@@ -201,8 +201,8 @@ class Settings(BaseSettings):
     load_wait_seconds: Seconds = 5.0
     """Time that a request waits for its model to be loaded."""
     signed_by: Files = ()
-    """Files in PEM, separated by commas: public keys, or certificates of authorities. A version
-    without a signature by one of them is refused. Default: signatures are not checked."""
+    """Files of public keys in PEM, separated by commas. A version without a signature by one of
+    them is refused. Default: signatures are not checked."""
     watch_seconds: Seconds | None = None
     """Time between looks at the repository for changes. Default: never."""
     max_memory_bytes: Bytes | None = None

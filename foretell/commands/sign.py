@@ -22,7 +22,8 @@ def command(bundle: Path, key: Path) -> None:
     """Sign BUNDLE, the folder of a bundle or of a model for its newest version.
 
     The signature is model.sig in the bundle's folder, by OpenSSF Model Signing. It replaces an
-    earlier one. Servers with FORETELL_SIGNED_BY serve only signed bundles.
+    earlier one. It covers the files of the manifest: remove others first. Servers with
+    FORETELL_SIGNED_BY serve only signed bundles.
     """
     from foretell.bundle import layout
     from foretell.signing.sign import sign

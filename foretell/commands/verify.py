@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     "--signed-by",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="Public key, or certificate of an authority, in PEM: one of them must have signed the "
-    "bundle. Repeatable.",
+    help="Public key in PEM: one of them must have signed the bundle. Repeatable.",
 )
 @click.option(
     "--report", is_flag=True, help="Print the verification of the export, and run nothing."
@@ -61,18 +60,23 @@ def command(
 ) -> None:
     """Load BUNDLE as the server does: check manifest, checksums and graphs, and run the probes.
 
-    BUNDLE may be in any folder. The exit code is 1 if the bundle fails, and 2 if the device is
+    BUNDLE is the folder of a bundle, or of a model for its newest version. It may be in any folder.
+    The exit code is 1 if the bundle fails, and 2 if the device is
     missing. Only --checkpoint needs torch.
     """
+    from foretell.bundle import layout
     from foretell.bundle.checksums import check
     from foretell.bundle.errors import BundleError
-    from foretell.bundle.manifest import read
+    from foretell.bundle.manifest import digest_of, read_both
     from foretell.terminal.tables import print_calibration, print_composition, print_verification
 
     if data is not None and checkpoint is None:
         raise click.UsageError("--data needs --checkpoint")
+    bundle = layout.newest(bundle)
     try:
-        manifest = _signed(bundle, signed_by) if signed_by else read(bundle)
+        content, manifest = read_both(bundle)
+        if signed_by:
+            _check_signature(bundle, content, manifest, signed_by)
         if report:
             print_composition(manifest)
             print_verification(manifest.verification, manifest.targets, manifest.precision)
@@ -81,9 +85,10 @@ def command(
         if device == "cuda" or timings or (reference is not None and checkpoint is None):
             check(bundle, manifest.files)
             cases = _cases(checkpoint, data, reference)
-            passed = _on_device(bundle.resolve(), manifest, cases, device, timings=timings)
+            passed = _on_device(bundle, manifest, cases, device, timings=timings)
         else:
-            passed = _as_served(bundle, manifest, checkpoint, data, reference)
+            digest = digest_of(content)
+            passed = _as_served(bundle, manifest, digest, checkpoint, data, reference)
     except BundleError as error:
         click.echo(f"foretell verify: {error}", err=True)
         raise SystemExit(1) from None
@@ -91,17 +96,16 @@ def command(
     raise SystemExit(0 if passed else 1)
 
 
-def _signed(bundle: Path, signed_by: tuple[Path, ...]) -> Manifest:
-    """The manifest of a bundle whose files and signature were checked."""
+def _check_signature(
+    bundle: Path, content: bytes, manifest: Manifest, signed_by: tuple[Path, ...]
+) -> None:
+    """Check the signature of a bundle, and that its files are those of the manifest."""
     from foretell.bundle import checksums, layout
-    from foretell.bundle import manifest as manifests
     from foretell.signing.verify import Signers
 
-    content, about = manifests.read_both(bundle)
-    Signers(signed_by).check(bundle, content, about.files)
-    checksums.check(bundle, about.files)
+    Signers(signed_by).check(bundle, content, manifest.files)
+    checksums.check(bundle, manifest.files)
     click.echo(f"signed: {bundle / layout.SIGNATURE}")
-    return about
 
 
 def _cases(checkpoint: Path | None, data: Path | None, path: Path | None) -> Cases:
@@ -151,6 +155,7 @@ def _on_device(
 def _as_served(
     bundle: Path,
     manifest: Manifest,
+    digest: str,
     checkpoint: Path | None,
     data: Path | None,
     reference: Path | None,
@@ -165,16 +170,17 @@ def _as_served(
         check(bundle, manifest.files)
         opened = "not opened: a CPU has no kernels for some of its operators"
     else:
-        opened = f"opened with {_open(bundle.resolve(), manifest)}"
+        opened = f"opened with {_open(bundle, manifest, digest)}"
     wrote = ", ".join(f"{name} {version}" for name, version in manifest.libraries.items())
     click.echo(f"{manifest.precision}, written with {wrote or 'unknown libraries'}\n{opened}")
-    if reason := misplacement(bundle.resolve(), manifest):
+    if reason := misplacement(bundle, manifest):
         click.echo(f"servers do not load it from here: {reason}")
     return checkpoint is None or _against_checkpoint(bundle, manifest, checkpoint, data)
 
 
-def _open(bundle: Path, manifest: Manifest) -> str:
+def _open(bundle: Path, manifest: Manifest, digest: str) -> str:
     """Load a bundle as the server does; return the library and provider that ran it."""
+    from foretell.bundle.errors import BundleError
     from foretell.service.engine.model import Capacity, Model
     from foretell.service.engine.runtime import Runtime
     from foretell.service.engine.scheduler import Scheduler
@@ -187,6 +193,9 @@ def _open(bundle: Path, manifest: Manifest) -> str:
     model = Model(bundle, runtime, scheduler, capacity, observer, anywhere=True)
     model.close(timeout=1)
     scheduler.close(timeout=1)
+    # The model reads the manifest again: it must be the one whose signature was checked.
+    if model.digest != digest:
+        raise BundleError(f"{bundle}: was changed while it was verified; verify it again")
     return f"onnxruntime {runtime.library}, {model.provider}"
 
 

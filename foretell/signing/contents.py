@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from model_signing import hashing, manifest
 
 from foretell.bundle import layout
+from foretell.bundle.errors import BundleError
 
 _SERIALIZATION = {
     "method": "files",
@@ -76,3 +77,20 @@ class _Compared(manifest.Manifest):  # type: ignore[misc]
 
     # Like the library's, which has no hash either.
     __hash__ = None  # type: ignore[assignment]
+
+
+def check_listed(folder: Path, sums: Mapping[str, str]) -> None:
+    """Check that a signature covers all files of a bundle but hidden ones, which are never read.
+
+    Args:
+        folder: Folder of the bundle.
+        sums: sha256 of every file but the manifest, by name, from the manifest.
+
+    Raises:
+        BundleError: the folder has another file.
+        OSError: the folder cannot be read.
+    """
+    known = {layout.MANIFEST, layout.SIGNATURE, *sums}
+    for entry in sorted(folder.iterdir()):
+        if entry.name not in known and not entry.name.startswith("."):
+            raise BundleError(f"{entry}: is not in the manifest; remove it from the bundle")

@@ -2,4 +2,4 @@
 
 
 class SigningError(Exception):
-    """A key or certificate cannot be used; the message names its file."""
+    """A key cannot be used; the message names its file."""

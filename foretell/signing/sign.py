@@ -11,7 +11,7 @@ from model_signing import signing
 
 from foretell.bundle import checksums, layout, manifest
 from foretell.bundle.placement import sync
-from foretell.signing.contents import Contents
+from foretell.signing.contents import Contents, check_listed
 from foretell.signing.errors import SigningError
 
 
@@ -67,12 +67,13 @@ def sign(bundle: Path, key: Path) -> Path:
         The file of the signature.
 
     Raises:
-        BundleError: the bundle is damaged.
+        BundleError: the bundle is damaged, or has files that its manifest does not list.
         SigningError: the key cannot be used.
         OSError: the folder cannot be written.
     """
     signer = Signer(key)
     content, about = manifest.read_both(bundle)
+    check_listed(bundle, about.files)
     checksums.check(bundle, about.files)
     file = bundle / layout.SIGNATURE
     hidden = bundle / f".{layout.SIGNATURE}.{uuid4().hex[:8]}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from model_signing import verifying
 
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
-from foretell.signing.contents import Contents
+from foretell.signing.contents import Contents, check_listed
 from foretell.signing.errors import SigningError
 
 # Signatures have a few kilobytes.
@@ -20,15 +20,16 @@ _CURVES = "expected a key on the curve P-256, P-384 or P-521"
 
 
 class Signers:
-    """The public keys and certificates whose signatures are accepted.
+    """The public keys whose signatures are accepted.
 
-    It may be used from several threads.
+    Certificates are refused: the library accepts any certificate of an authority, also one for
+    another use or after its end. It may be used from several threads.
 
     Args:
-        files: Files in PEM, at least one: public keys, or certificates of authorities.
+        files: Files of public keys in PEM, at least one.
 
     Raises:
-        SigningError: a file is missing, or is not a key or certificate that can be used.
+        SigningError: a file is missing, or is not a public key that can be used.
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
@@ -52,7 +53,7 @@ class Signers:
             OSError: the folder cannot be read.
         """
         signature = folder / layout.SIGNATURE
-        _check_names(folder, sums)
+        check_listed(folder, sums)
         if not signature.is_file():
             raise BundleError(
                 f"{folder}: is not signed: it has no {layout.SIGNATURE}; `foretell sign` signs it"
@@ -71,21 +72,13 @@ class Signers:
                     if contents.differing:
                         names = ", ".join(contents.differing[:3])
                         raise BundleError(f"{signature}: signs other content of {names}") from None
-                    reasons.append(_reason(error))
+                    # The library expects a key in the signature, and not a certificate.
+                    without_key = isinstance(error, AttributeError)
+                    reasons.append("it names no public key" if without_key else _reason(error))
                 else:
                     return
         why = "; ".join(dict.fromkeys(reasons))
         raise BundleError(f"{signature}: is not a signature by an accepted key: {why}")
-
-
-def _check_names(folder: Path, sums: Mapping[str, str]) -> None:
-    """Refuse symbolic links and files that are not signed; hidden ones are never read."""
-    known = {layout.MANIFEST, layout.SIGNATURE, *sums}
-    for entry in sorted(folder.iterdir()):
-        if entry.name in known and entry.is_symlink():
-            raise BundleError(f"{entry}: is a symbolic link; a signed bundle has files only")
-        if entry.name not in known and not entry.name.startswith("."):
-            raise BundleError(f"{entry}: is not signed; remove it from the bundle")
 
 
 def _reason(error: Exception) -> str:
@@ -103,17 +96,15 @@ def _verifier(file: Path) -> verifying.Config:
         raise SigningError(
             f"{file}: is a private key; give its public key, from `openssl pkey -in KEY -pubout`"
         )
-    config = verifying.Config()
     if "CERTIFICATE" in found:
-        return _read(file, lambda: config.use_certificate_verifier(certificate_chain=[file]))
-    if "PUBLIC KEY" in found:
-        return _read(file, lambda: config.use_elliptic_key_verifier(public_key=file))
-    raise SigningError(f"{file}: expected a public key or a certificate in PEM")
-
-
-def _read(file: Path, read: Callable[[], verifying.Config]) -> verifying.Config:
+        raise SigningError(
+            f"{file}: is a certificate; give the signer's public key, from "
+            "`openssl x509 -in CERTIFICATE -pubkey -noout`, and sign with `foretell sign`"
+        )
+    if "PUBLIC KEY" not in found:
+        raise SigningError(f"{file}: expected a public key in PEM")
     try:
-        return read()
+        return verifying.Config().use_elliptic_key_verifier(public_key=file)
     # A key of another kind has no curve.
     except Exception as error:
         reason = _CURVES if isinstance(error, AttributeError) else f"{_reason(error)}; {_CURVES}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from foretell.__main__ import cli
-from foretell.bundle import layout
+from foretell.bundle import checksums, layout
 from tests.foretell.signing.keys import Pair
+from tests.support.bundles import Spec, write_bundle
 
 
 def run(*arguments: object) -> Result:
@@ -25,6 +27,38 @@ def test_sign_and_verify(bundle: Path, other: Pair, pair: Pair) -> None:
     found = run("verify", bundle, "--signed-by", pair.public)
     assert found.exit_code == 1
     assert "is not a signature by an accepted key" in found.output
+
+
+def test_sign_and_verify_take_the_newest_version_of_a_model(bundle: Path, pair: Pair) -> None:
+    write_bundle(bundle.parents[1], Spec(name="repeat", version="2"))
+    assert run("sign", bundle.parent, "--key", pair.private).exit_code == 0
+    found = run("verify", bundle.parent, "--signed-by", pair.public)
+    assert found.exit_code == 0, found.output
+    assert "repeat@2: verified" in found.output
+
+
+def test_sign_refuses_files_that_no_signature_covers(bundle: Path, pair: Pair) -> None:
+    (bundle / "notes.txt").write_text("")
+    found = run("sign", bundle, "--key", pair.private)
+    assert found.exit_code == 2
+    assert f"{bundle / 'notes.txt'}: is not in the manifest; remove it" in found.output
+
+
+def test_verify_finds_that_the_manifest_changes_after_its_signature_was_checked(
+    bundle: Path, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = checksums.check
+
+    def change(folder: Path, sums: dict[str, str]) -> None:
+        check(folder, sums)
+        path = folder / layout.MANIFEST
+        path.write_text(path.read_text().replace('"patchtst"', '"patchtsu"'))
+
+    monkeypatch.setattr(checksums, "check", change)
+    found = run("verify", bundle, "--signed-by", pair.public)
+    assert found.exit_code == 1
+    assert "was changed while it was verified; verify it again" in found.output
+    assert "repeat@1: verified" not in found.output
 
 
 def test_verify_with_a_report_checks_the_files(bundle: Path, pair: Pair) -> None:
