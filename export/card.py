@@ -70,7 +70,9 @@ def _metadata(about: Manifest, origin: Origin) -> dict[str, object]:
         data = {"type": file.suffix.removeprefix(".") or "file", "name": file.name, "split": "test"}
         result = {"task": {"type": _TASK}, "dataset": data, "metrics": metrics}
         fields["metrics"] = ["mse", "mae"]
-        fields["model-index"] = [{"name": about.name, "results": [result]}]
+        # The hub requires a name. That of the architecture stays true of a bundle that is published
+        # under another name.
+        fields["model-index"] = [{"name": about.architecture, "results": [result]}]
     return fields
 
 
@@ -252,15 +254,16 @@ def _limits(about: Manifest, origin: Origin) -> Iterator[str]:
 
 
 def _use(about: Manifest) -> Iterator[str]:
-    yield f"Serve the repository, the folder that holds `{about.name}/{about.version}/`:"
+    # Not the exported name: the bundle may be published under another one.
+    yield "Serve the repository, the folder that holds `MODEL/VERSION/` with this page:"
     yield "```sh\nforetell serve --models REPOSITORY\n```"
     forecast = "curl -s localhost:8000/forecast -H 'Content-Type: application/json' -d @{}".format
     if layout.EXAMPLE in about.files:
-        example = f"curl -s localhost:8000/models/{about.name}/example | jq .request |"
+        example = "curl -s localhost:8000/models/MODEL/example | jq .request |"
         yield "Forecast the real window that the bundle carries:"
         yield f"```sh\n{example}\n    {forecast('-')}\n```"
     else:
-        yield f"Forecast a history, which `GET /models/{about.name}` describes:"
+        yield "Forecast a history, which `GET /models/MODEL` describes:"
         yield f"```sh\n{forecast('request.json')}\n```"
 
 

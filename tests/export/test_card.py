@@ -82,7 +82,7 @@ def test_card_of_a_trained_model(trained: Path) -> None:
     assert "repeating the last day" in content
     assert "| 12 | " in content
     assert "| 80% | " in content
-    assert "curl -s localhost:8000/models/trained/example" in content
+    assert "curl -s localhost:8000/models/MODEL/example" in content
     assert "imported" not in content
 
 
@@ -160,6 +160,13 @@ def test_card_counts_channels_that_it_leaves_out(tmp_path: Path) -> None:
     assert "| c40 |" not in content
     assert "The manifest names 10 more channels." in content
     assert "forecasts c0, c1, c2 and 47 more" in content
+
+
+def test_only_the_provenance_names_the_exported_model(trained: Path) -> None:
+    lines = [line for line in (trained / layout.CARD).read_text().splitlines() if "trained" in line]
+    lines = [line for line in lines if "trained parameters" not in line]
+    assert len(lines) == 1
+    assert "UTC, as `trained` version 1, in float32" in lines[0]
 
 
 def test_published_bundle_has_the_card(trained: Path, tmp_path: Path) -> None:
