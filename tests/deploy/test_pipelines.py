@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ import yaml
 
 from tests.support.process import ROOT
 
+# Commands that run code of the project, or build packages from it.
+PROJECT_CODE = re.compile(r"python\S* -m|/pip |\bmake |docker run|buildx build")
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 SCRIPTS = {path.name for path in (ROOT / ".ci").iterdir()}
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -71,3 +75,31 @@ def test_every_action_has_one_digest() -> None:
     text = "\n".join(file.read_text() for file in WORKFLOWS)
     digests = dict(re.findall(r"uses: (\S+)@(\S+)", text))
     assert set(re.findall(r"uses: (\S+)@(\S+)", text)) == set(digests.items())
+
+
+def test_jobs_of_a_release_that_may_write_run_no_code_of_the_project() -> None:
+    found = jobs(ROOT / ".github" / "workflows" / "release.yml")
+    writing = {name: job for name, job in found.items() if "write" in job["permissions"].values()}
+    assert {"sign", "pypi", "release"} == set(writing)
+    for name, job in writing.items():
+        for line in (step.get("run", "") for step in job["steps"]):
+            assert not PROJECT_CODE.search(line), name
+            for script in re.findall(r"\.ci/(\w+)", line):
+                assert not PROJECT_CODE.search((ROOT / ".ci" / script).read_text()), name
+    # The expression finds what the other jobs run.
+    assert PROJECT_CODE.search((ROOT / ".ci" / "image").read_text())
+
+
+def test_notes_of_a_release_are_refused_while_changes_are_left(tmp_path: Path) -> None:
+    for name in (".ci/notes", ".ci/version", "pyproject.toml", "CHANGELOG.md", "changes/README.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+
+    def notes() -> subprocess.CompletedProcess[str]:
+        return subprocess.run([tmp_path / ".ci/notes"], capture_output=True, text=True, timeout=60)
+
+    assert notes().returncode == 0
+    (tmp_path / "changes" / "+more.added.md").write_text("More.\n")
+    found = notes()
+    assert found.returncode == 1
+    assert "left: +more.added.md" in found.stderr
