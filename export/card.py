@@ -70,8 +70,8 @@ def _metadata(about: Manifest, origin: Origin) -> dict[str, object]:
         data = {"type": file.suffix.removeprefix(".") or "file", "name": file.name, "split": "test"}
         result = {"task": {"type": _TASK}, "dataset": data, "metrics": metrics}
         fields["metrics"] = ["mse", "mae"]
-        # The hub requires a name. That of the architecture stays true of a bundle that is published
-        # under another name.
+        # The hub requires a name. The bundle may be published under another one, and keeps its
+        # architecture.
         fields["model-index"] = [{"name": about.architecture, "results": [result]}]
     return fields
 
