@@ -39,8 +39,8 @@ class Bucket:
         """URL of a model, or of a version or a file of it."""
         return self.location.of("/".join(filter(None, (name, rest))))
 
-    def listing(self) -> BucketListing:
-        """List the repository."""
+    def listing(self, *, partial: bool = False) -> BucketListing:  # noqa: ARG002
+        """List the repository; one request lists all models."""
         return BucketListing(self.location, repository.list_contents(self.location))
 
     def check_whole(self) -> None:
@@ -88,6 +88,11 @@ class BucketListing:
     def serving(self) -> Mapping[str, str]:
         """Tags of the files that say which version of a model serves, by name."""
         return {name: entry.tag for name, entry in self.contents.serving.items()}
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Nothing: all models can be listed, or none."""
+        return {}
 
     def tags(self, wanted: Iterable[Version]) -> dict[Version, str]:
         """Tags of versions; a tag changes when the manifest is written again."""

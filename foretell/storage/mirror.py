@@ -56,6 +56,7 @@ class Mirror:
         remote: The repository.
         folder: Folder of the bundles, `<folder>/<name>/<version>/`.
         failures: Reasons why versions could not be fetched at the last refresh.
+        unlisted: Reasons why models could not be listed then; their versions in the mirror stay.
         read_at: Time of the last read of the repository in seconds since 1970; 0 before.
     """
 
@@ -69,6 +70,7 @@ class Mirror:
         place = remote.url.replace("://", "-").replace("/", "-")[:80]
         self.folder = cache / f"{place}-{sha256(remote.url.encode()).hexdigest()[:12]}"
         self.failures: Mapping[Version, str] = {}
+        self.unlisted: Mapping[str, str] = {}
         self.read_at = 0.0
         self._failed: dict[Version, _Failed] = {}
         self._choose = choose
@@ -99,9 +101,10 @@ class Mirror:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
-            there = self.remote.listing()
+            there = self.remote.listing(partial=True)
+            self.unlisted = there.failures
             found = set(there.versions)
-            here = set(self._here())
+            here = {key for key in self._here() if key[0] not in self.unlisted}
             if here and not found:
                 raise StorageError(f"{self.remote}: is empty; fetched bundles are kept")
             self.read_at = time.time()
@@ -182,7 +185,8 @@ class Mirror:
     def _fetch_serving(self, wanted: Mapping[str, str | None]) -> None:
         """Fetch the changed files that say which version serves, and remove those that are gone."""
         for file in self.folder.glob(f"[!.]*/{layout.SERVING}"):
-            if wanted.get(file.parent.name) is None:
+            name = file.parent.name
+            if name not in self.unlisted and wanted.get(name) is None:
                 self._unlink(file)
         for name, tag in wanted.items():
             file = self.folder / name / layout.SERVING

@@ -72,6 +72,10 @@ class Listing(Protocol):
     def serving(self) -> Mapping[str, str]:
         """Tags of the files that say which version of a model serves, by name."""
 
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Models of which something could not be listed, with the reasons."""
+
     def tags(self, wanted: Iterable[Version]) -> dict[Version, str]:
         """Tags of versions; a tag changes when the manifest is written again.
 
@@ -104,11 +108,14 @@ class Remote(Protocol):
     def of(self, name: str, rest: str = "") -> str:
         """URL of a model, or of a version or a file of it, for messages."""
 
-    def listing(self) -> Listing:
+    def listing(self, *, partial: bool = False) -> Listing:
         """List the repository.
 
+        Args:
+            partial: Whether to note models that cannot be listed, if others can.
+
         Raises:
-            StorageError: the repository cannot be listed completely.
+            StorageError: the repository cannot be listed; without `partial`, not completely.
         """
 
     def check_whole(self) -> None:

@@ -101,6 +101,7 @@ class Repository:
         # Models with changes that an error of the file system has delayed.
         self._behind: set[str] = set()
         self._mirror_failures: Mapping[tuple[str, str], str] = {}
+        self._unlisted: dict[str, str] = {}
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
 
@@ -321,6 +322,10 @@ class Repository:
         """Mark versions that could not be fetched as refused."""
         if self._mirror is None:
             return
+        for name, reason in self._mirror.unlisted.items():
+            if self._unlisted.get(name) != reason:
+                _logger.error("%s cannot be listed; its fetched versions stay: %s", name, reason)
+        self._unlisted = dict(self._mirror.unlisted)
         before, self._mirror_failures = self._mirror_failures, self._mirror.failures
         for (name, version), reason in before.items():
             state = self.registry.get(name, version)

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from foretell.bundle import layout, manifest
+from foretell.bundle.errors import BundleError
 from foretell.bundle.placement import MakeSignature
 from foretell.bundle.serving import NOTHING
 from foretell.storage.errors import StorageError
@@ -56,28 +57,17 @@ class Registry:
         reference = self._models[name][0].url if name in self._models else self.url
         return f"{reference}:{tag}" if tag else reference
 
-    def listing(self) -> RegistryListing:
+    def listing(self, *, partial: bool = False) -> RegistryListing:
         """List the tags of all models.
 
         A URL with a version or digest stands for this version alone.
         """
-        digests: dict[Version, str | None] = {}
-        serving: dict[str, str] = {}
-        for name, (reference, client) in self._models.items():
-            if reference.digest:
-                content = client.manifest(reference.digest)
-                version = artifact.read_bundle(content, str(reference)).version
-                digests[name, version] = reference.digest
-            elif reference.version:
-                if (digest := client.digest(reference.version)) is None:
-                    raise MissingError(f"{reference}: there is no such version in the registry")
-                digests[name, reference.version] = digest
-            else:
-                tags = client.tags()
-                digests |= {(name, tag): None for tag in tags if layout.VERSION.fullmatch(tag)}
-                if _SERVING_TAG in tags and (digest := client.digest(_SERVING_TAG)):
-                    serving[name] = digest
-        return RegistryListing(self._models, digests, serving)
+        found = RegistryListing(self._models, {}, {}, {}, partial=partial and len(self._models) > 1)
+        for name in self._models:
+            found.add(name)
+        if found.failures.keys() == self._models.keys():
+            raise StorageError("; ".join(found.failures.values()))
+        return found
 
     def check_whole(self) -> None:
         """Check that no URL has a version or digest."""
@@ -133,8 +123,26 @@ class RegistryListing:
     """The tags of models at one time."""
 
     _models: Mapping[str, tuple[Reference, Client]]
-    _digests: Mapping[Version, str | None]
-    serving: Mapping[str, str]
+    _digests: dict[Version, str | None]
+    serving: dict[str, str]
+    failures: dict[str, str]
+    partial: bool
+
+    def add(self, name: str) -> None:
+        """List a model."""
+        try:
+            versions, serving = _listed(*self._models[name])
+        except (StorageError, BundleError) as error:
+            self._fail(name, error)
+            return
+        self._digests.update({(name, version): own for version, own in versions.items()})
+        if serving is not None:
+            self.serving[name] = serving
+
+    def _fail(self, name: str, error: Exception) -> None:
+        if not self.partial:
+            raise error
+        self.failures[name] = str(error)
 
     @property
     def versions(self) -> Collection[Version]:
@@ -150,7 +158,11 @@ class RegistryListing:
 
     def _digest(self, key: Version) -> str | None:
         name, version = key
-        return self._digests[key] or self._models[name][1].digest(version)
+        try:
+            return self._digests[key] or self._models[name][1].digest(version)
+        except StorageError as error:
+            self._fail(name, error)
+            return None
 
     def open(self, key: Version, tag: str | None = None) -> RegistryVersion:
         """Read the manifest of a version in the registry."""
@@ -202,6 +214,20 @@ class RegistryVersion:
         """Size of the layers of the manifest and of those files, in bytes."""
         layers = self._artifact.layers
         return sum(layers[file].size for file in (layout.MANIFEST, *files) if file in layers)
+
+
+def _listed(reference: Reference, client: Client) -> tuple[dict[str, str | None], str | None]:
+    """Versions of a model with their known digests, and the digest of its tag `serving`."""
+    if reference.digest:
+        content = client.manifest(reference.digest)
+        return {artifact.read_bundle(content, str(reference)).version: reference.digest}, None
+    if reference.version:
+        if (digest := client.digest(reference.version)) is None:
+            raise MissingError(f"{reference}: there is no such version in the registry")
+        return {reference.version: digest}, None
+    tags = client.tags()
+    versions: dict[str, str | None] = {tag: None for tag in tags if layout.VERSION.fullmatch(tag)}
+    return versions, client.digest(_SERVING_TAG) if _SERVING_TAG in tags else None
 
 
 def _small(blob: Blob, place: str) -> Blob:

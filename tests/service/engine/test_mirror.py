@@ -22,6 +22,7 @@ class Mirror:
     Attributes:
         holds: Contents by name and version.
         failures: Versions that cannot be fetched, and why.
+        unlisted: Models that cannot be listed, and why.
         error: Raised instead of anything else.
         read_at: A time.
         requests: Requested names and versions.
@@ -32,6 +33,7 @@ class Mirror:
         self.folder = folder
         self.holds: dict[str, str] = dict.fromkeys(references, "good")
         self.failures: Mapping[Version, str] = {}
+        self.unlisted: Mapping[str, str] = {}
         self.error: Exception | None = None
         self.read_at = 7.0
         self.requests: list[tuple[str | None, str | None]] = []

@@ -55,10 +55,41 @@ def test_url_chooses_models_and_versions(
     for url, message in (
         (f"{registry.url}:3", "repeat:3: there is no such version in the registry"),
         (f"{registry.url}@sha256:{'0' * 64}", "404 Not Found: MANIFEST_UNKNOWN"),
-        (f"{sea},{registry.url}s", "models/repeats: 404 Not Found: NAME_UNKNOWN"),
+        (f"{sea}s,{registry.url}s", "models/repeats: 404 Not Found: NAME_UNKNOWN"),
     ):
         with pytest.raises(StorageError, match=message):
             Mirror(open_remote(url), tmp_path / "cache").refresh()
+
+
+def test_model_that_cannot_be_listed_does_not_stop_the_others(
+    registry: RegistryProgram, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sea = f"oci://{registry.address}/another/sea"
+    for url in (registry.url, sea):
+        publish(bundle, url)
+    remote = Registry(f"{registry.url},{sea}")
+    serving.write(remote, "repeat", Serving(pin="1"))
+    mirror = Mirror(remote, tmp_path / "cache")
+    mirror.refresh()
+    publish(bundle, sea)
+    tags = Client.tags
+
+    def failing(client: Client) -> list[str]:
+        if "repeat" in client._base:
+            raise StorageError("no answer")
+        return tags(client)
+
+    monkeypatch.setattr(Client, "tags", failing)
+    mirror.refresh()
+    assert here(mirror) == ["repeat/1", "sea/1", "sea/2"]
+    assert (mirror.folder / "repeat" / layout.SERVING).exists()
+    assert mirror.unlisted == {"repeat": "no answer"}
+    # Commands need the whole list.
+    with pytest.raises(StorageError, match="no answer"):
+        remote.listing()
+    monkeypatch.undo()
+    mirror.refresh()
+    assert mirror.unlisted == {}
 
 
 def test_servers_share_a_cache(
