@@ -68,26 +68,29 @@ export function set(changes) {
 let started = 0;
 let running = 0;
 let failed = 0;
+let failedView = null;
 
 /**
  * Runs an action; an error of the API becomes `problem`, until a later action succeeds.
  * @template T
  * @param {() => Promise<T>} action
+ * @param {string | null} view its error stays until an action of the same view succeeds
  * @returns {Promise<T | undefined>}
  */
-export async function attempt(action) {
+export async function attempt(action, view = null) {
   const turn = ++started;
   running += 1;
   busy.value = true;
   try {
     const result = await action();
-    if (turn > failed) problem.value = null;
+    if (turn > failed && (failedView === null || failedView === view)) problem.value = null;
     return result;
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     // A later action may have failed already.
     if (turn > failed) {
       failed = turn;
+      failedView = view;
       problem.value = error;
     }
     return undefined;
@@ -95,6 +98,16 @@ export async function attempt(action) {
     running -= 1;
     busy.value = running > 0;
   }
+}
+
+/**
+ * Takes away the error of a view that is left.
+ * @param {string} view
+ */
+export function leave(view) {
+  if (failedView !== view) return;
+  failedView = null;
+  problem.value = null;
 }
 
 /** Reads the list of models, and loads the first one if none is chosen. */

@@ -208,6 +208,27 @@ def test_refused_key_shows_the_usual_message(page: Page, watch: Watch, rememberi
     expect(page.get_by_role("alert")).to_contain_text("This server requires an API key.")
 
 
+def test_error_stays_until_the_view_is_left(
+    page: Page, watch: Watch, remembering: Server
+) -> None:
+    watch.allow(403)
+    error = {"error": {"message": "the key may not read scores", "type": "forbidden"}}
+    held: list[Route] = []
+    page.route("**/example", lambda route: held.append(route))
+    page.route("**/accuracy?*", lambda route: route.fulfill(status=403, json=error))
+    page.goto(f"{remembering.url}/#/accuracy")
+    expect(page.get_by_role("alert")).to_contain_text("the key may not read scores")
+    assert held
+    with page.expect_response("**/example"):
+        held[0].continue_()
+    # The example is read for another view, which forecasts it.
+    page.wait_for_timeout(500)
+    expect(page.get_by_role("alert")).to_contain_text("the key may not read scores")
+    page.get_by_role("link", name="Forecast").click()
+    expect(page.get_by_role("heading", name="Forecast", level=1)).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
 def test_picture_joins_forecasts_of_two_versions(module: Modules) -> None:
     versions = [{"name": "9", "place": 0}, {"name": "10", "place": 1}]
     made = module("outcomes.js").call("pictureOf", TWO, versions, "temperature", "h")

@@ -9,7 +9,7 @@ import { ModelChoice } from "../card.js";
 import { Outcomes } from "../outcomes.js";
 import { Ranking } from "../ranking.js";
 import { keyOf, levelIn, pathOf, seriesOf, versionsOf, wordsOf, worstFirst } from "../scores.js";
-import { attempt, busy, key, model } from "../store.js";
+import { attempt, busy, key, leave, model } from "../store.js";
 import { Weekly } from "../weekly.js";
 
 // Most forecasts in the chart, one after the other, and most rows of an answer.
@@ -90,13 +90,14 @@ function useScores(name, filter) {
         day: day.rows,
       };
     };
-    attempt(read).then((answers) => {
+    attempt(read, "accuracy").then((answers) => {
       if (current && answers) found.value = answers;
     });
     return () => {
       current = false;
     };
   }, [name, filter, key.value]);
+  useEffect(() => () => leave("accuracy"), []);
   return found.value;
 }
 
