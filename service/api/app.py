@@ -226,10 +226,6 @@ def _include(app: FastAPI, metrics: Metrics, routers: Iterable[APIRouter]) -> No
 
 def _nearest(path: str, routes: Iterable[APIRoute]) -> str:
     """The route that is most like an unknown path."""
-    for route in routes:
-        # A document need not have it, such as /mcp.
-        if route.path == path.rstrip("/"):
-            return f"the nearest is {' '.join(route.methods or ())} {route.path}"
     parts = path[:_PATH_LENGTH].split("/")
     # The name may follow a colon, as in /v1/models/name:predict.
     if parts[-1].lower().rpartition(":")[2] in _FORECAST_NAMES:
@@ -241,7 +237,8 @@ def _nearest(path: str, routes: Iterable[APIRoute]) -> str:
         for place, part in enumerate(filled[: len(parts)]):
             if part[:1] == "{" and parts[place] and filled[place - 1] == parts[place - 1]:
                 filled[place] = parts[place]
-        if route.include_in_schema:
+        # Routes that the document lacks, such as /mcp, are not offered for other paths.
+        if route.include_in_schema or route.path == path.rstrip("/"):
             known["/".join(filled)] = " ".join([*(route.methods or ()), "/".join(filled)])
     matches = get_close_matches("/".join(parts), known, 1)
     places = ["POST /forecast", "GET /models", "/docs"] if "/forecast" in known else known

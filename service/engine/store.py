@@ -123,7 +123,11 @@ def open_mirror(settings: Settings, policy: Policy) -> tuple[Path, Mirror | None
         policy.read(mirror.folder, name)
         return policy.choose(name, present)
 
-    mirror = Mirror(open_remote(settings.models), settings.cache or default_cache(), choose)
+    try:
+        remote = open_remote(settings.models)
+    except StorageError as error:
+        raise StartError(str(error)) from None
+    mirror = Mirror(remote, settings.cache or default_cache(), choose)
     return mirror.folder, mirror
 
 

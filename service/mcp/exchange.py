@@ -12,7 +12,7 @@ from foretell.service.errors import ServiceError, TooLargeError
 from foretell.service.http.compression import Body
 
 
-class AnswerTooLargeError(TooLargeError):
+class AnswerTooLargeError(TooLargeError, type="answer_too_large"):
     """The answer has more bytes than its reader takes."""
 
 

@@ -208,9 +208,7 @@ def test_refused_key_shows_the_usual_message(page: Page, watch: Watch, rememberi
     expect(page.get_by_role("alert")).to_contain_text("This server requires an API key.")
 
 
-def test_error_stays_until_the_view_is_left(
-    page: Page, watch: Watch, remembering: Server
-) -> None:
+def test_error_stays_until_the_view_is_left(page: Page, watch: Watch, remembering: Server) -> None:
     watch.allow(403)
     error = {"error": {"message": "the key may not read scores", "type": "forbidden"}}
     held: list[Route] = []

@@ -37,7 +37,7 @@ class Fake:
     def __init__(self, scene: Scene, name: str) -> None:
         self.scene = scene
         self.manifest: Any = SimpleNamespace(name=name, version="1")
-        self.name, self.version = name, "1"
+        self.name, self.version, self.digest = name, "1", "sha256:0"
         self.folder = Path(f"/models/{name}/1")
         self.used = 0.0
         self.failure: str | None = None

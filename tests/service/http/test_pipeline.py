@@ -35,11 +35,15 @@ HERE = threading.current_thread()
 BUDGET = 1000
 
 
+MESSAGE = SimpleNamespace(answer="forecast-1")
+
+
 class Model:
     """A model that is never run."""
 
     name = "model"
     manifest = SimpleNamespace(name="model", version="1")
+    digest = "sha256:0"
 
 
 class Decoded:
@@ -70,7 +74,7 @@ class Decoded:
     def record(self, outputs: Arrays) -> tuple[Any, Arrays]:
         self.recorded_here = threading.current_thread() is HERE
         time.sleep(self.seconds)
-        return "message", {}
+        return MESSAGE, {}
 
 
 def pending() -> Run:
@@ -348,7 +352,7 @@ def test_large_messages_to_the_ledger_are_made_in_a_thread(server: Server, work:
     assert server.post(codec).body == b"word"
     assert codec.here["encode"]
     assert codec.decoded.recorded_here is (work < LARGE)
-    assert server.remembered == [("message", {})]
+    assert server.remembered == [(MESSAGE, {})]
 
 
 def test_message_to_the_ledger_that_is_late_is_dropped_and_the_request_answered(
