@@ -60,8 +60,7 @@ def forecast(content: Fields, columns: Names, targets: Names | None) -> Fields:
         found["channels"] = [columns[each] for each in chosen]
     found["mean_forecast"] = _chosen(content["mean_forecast"], chosen)
     if "quantiles" in content:
-        levels = content["quantiles"].items()
-        found["quantiles"] = {level: _chosen(rows, chosen) for level, rows in levels}
+        found["quantiles"] = _quantiles(content, chosen)
     found |= _some(content, _NOTES)
     if content.get("ill_conditioned"):
         found["ill_conditioned"] = True
@@ -75,9 +74,13 @@ def _scenario(scenario: Fields, chosen: list[int] | None) -> Fields:
     for name in ("mean_forecast", "difference"):
         found[name] = _chosen(found[name], chosen)
     if "quantiles" in found:
-        levels = found["quantiles"].items()
-        found["quantiles"] = {level: _chosen(rows, chosen) for level, rows in levels}
+        found["quantiles"] = _quantiles(found, chosen)
     return found
+
+
+def _quantiles(content: Fields, chosen: list[int] | None) -> dict[str, list[Any]]:
+    """Rows of the chosen channels by level."""
+    return {level: _chosen(rows, chosen) for level, rows in content["quantiles"].items()}
 
 
 def _chosen(rows: list[Any], chosen: list[int] | None) -> list[Any]:

@@ -27,7 +27,7 @@ def write_helper(file: Path, lines: str) -> None:
     file.chmod(0o755)
 
 
-def test_nobody_has_logged_in(login: Path) -> None:
+def test_registry_without_saved_login_has_no_credentials(login: Path) -> None:
     assert find(HOST) is None
     log_in(login, "another.example", "user:secret")
     assert find(HOST) is None
