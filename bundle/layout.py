@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from foretell.bundle.errors import BundleError
@@ -108,5 +109,9 @@ def newest(folder: Path) -> Path:
 
 def next_version(repository: Path, name: str) -> str:
     """The version after the newest one present; `1` for a new model."""
-    present = versions(repository, name)
-    return str(int(present[-1]) + 1) if present else "1"
+    return version_after(versions(repository, name))
+
+
+def version_after(present: Iterable[str]) -> str:
+    """The version after the newest of some versions; `1` without any."""
+    return str(max(map(int, present), default=0) + 1)

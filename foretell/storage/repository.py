@@ -172,13 +172,13 @@ def publish(
     name = layout.check_name(name or about.name)
     listed = time.time()
     there = list_contents(location)
-    known = [int(own) for found, own in there.versions if found == name]
+    known = [own for found, own in there.versions if found == name]
     # An interrupted publication may have left files without a manifest.
-    used = [*known, *(int(own) for found, own in there.beside if found == name)]
-    version = layout.check_version(version or str(max(used, default=0) + 1))
+    used = [*known, *(own for found, own in there.beside if found == name)]
+    version = layout.check_version(version or layout.version_after(used))
     place = location.of(f"{name}/{version}")
     exists = BundleError(f"{place}: exists already; bundles are never changed")
-    if int(version) in known:
+    if version in known:
         raise exists
     content, signature = published(bundle, content, name, version, sign)
     while True:

@@ -68,11 +68,10 @@ def push(
 
 def _next(client: Client) -> str:
     try:
-        known = [int(tag) for tag in client.tags() if layout.VERSION.fullmatch(tag)]
+        return layout.version_after(tag for tag in client.tags() if layout.VERSION.fullmatch(tag))
     except MissingError:
         # The first version makes the repository.
-        known = []
-    return str(max(known, default=0) + 1)
+        return layout.version_after(())
 
 
 def _is_there(client: Client, target: Reference, content: bytes) -> bool:
