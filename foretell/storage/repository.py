@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -31,8 +30,8 @@ from foretell.storage.location import Location
 from foretell.storage.remote import Version
 
 GRACE = timedelta(hours=24)
-# Largest age of a listing when a manifest is written; far below `GRACE`.
-_FRESH_SECONDS = 3600.0
+# Largest age of a listing when a manifest is written or a file removed; far below `GRACE`.
+FRESH_SECONDS = 3600.0
 BLOBS, TRASH = "blobs", "trash"
 _MANIFEST = re.compile(
     rf"({layout.NAME.pattern})/({layout.VERSION.pattern})/{re.escape(layout.MANIFEST)}"
@@ -43,9 +42,8 @@ _BESIDE = re.compile(
 )
 _SERVING = re.compile(rf"({layout.NAME.pattern})/{re.escape(layout.SERVING)}")
 _BLOB = re.compile(rf"({BLOBS}|{TRASH})/([0-9a-f]{{64}})")
-# S3 takes and copies 5 GB at once, or 10,000 parts.
+# S3 takes 5 GB at once, or 10,000 parts.
 _PART_BYTES, _PARTS_AT_A_TIME = 32 * 1024 * 1024, 4
-_COPY_BYTES = 5 * 10**9
 
 
 class Entry(NamedTuple):
@@ -68,15 +66,6 @@ class Contents(NamedTuple):
     trash: dict[str, Entry]
     serving: dict[str, Entry]
     beside: dict[Version, dict[str, Entry]]
-
-
-class Collected(NamedTuple):
-    """Numbers of files removed, moved to the trash, and copied back; and failures."""
-
-    removed: int
-    moved: int
-    restored: int
-    failures: tuple[str, ...] = ()
 
 
 def list_contents(location: Location) -> Contents:
@@ -185,7 +174,7 @@ def publish(
         for file, wanted in about.files.items():
             if wanted not in there.blobs:
                 _put_blob(location, bundle / file, wanted)
-        if time.time() - listed < _FRESH_SECONDS:
+        if time.time() - listed < FRESH_SECONDS:
             break
         # `collect` may have moved listed files since.
         listed = time.time()
@@ -229,89 +218,11 @@ def _put_blob(location: Location, file: Path, wanted: str) -> None:
         checksums.compare(file, found.hexdigest(), wanted)
 
     with location.naming(path):
-        _put(location, path, parts())
+        put_parts(location, path, parts())
 
 
-def collect(location: Location, *, empty: bool = False) -> Collected:
-    """Remove the files that no manifest has named for `GRACE`.
-
-    Args:
-        location: The repository.
-        empty: Whether the repository may have no versions; then all its files are removed.
-
-    Raises:
-        BundleError: a manifest is invalid, or there are no versions; nothing has changed.
-        StorageError: the repository cannot be read or written.
-    """
-    until = _now(location) - GRACE
-    there = list_contents(location)
-    if there.blobs and not there.versions and not empty:
-        raise BundleError(
-            f"{location}: has files but no versions; if all versions were removed, --empty removes "
-            "the files"
-        )
-    named: set[str] = set()
-    for key in there.versions:
-        named.update(read_manifest(location, *key).files.values())
-    removed = moved = restored = 0
-    failures: list[str] = []
-    for own, entry in there.trash.items():
-        with _noted(failures):
-            if own in named and own not in there.blobs:
-                # Readers may still read the trash; the next run removes the copy there.
-                _copy(location, TRASH, BLOBS, own, entry.size)
-                restored += 1
-            elif entry.at < until:
-                _remove(location, f"{TRASH}/{own}")
-                removed += 1
-    for own, entry in there.blobs.items():
-        # This run may remove a file in both places from the trash, so the next run moves it.
-        if own in named or own in there.trash or entry.at >= until:
-            continue
-        with _noted(failures):
-            _copy(location, BLOBS, TRASH, own, entry.size)
-            with location.naming(f"{TRASH}/{own}"):
-                is_whole = obstore.head(location.store, f"{TRASH}/{own}")["size"] == entry.size
-            # Azure may answer before the copy is complete.
-            if is_whole:
-                _remove(location, f"{BLOBS}/{own}")
-                moved += 1
-    return Collected(removed, moved, restored, tuple(failures))
-
-
-@contextmanager
-def _noted(failures: list[str]) -> Iterator[None]:
-    """Record a failure, and continue with the next file."""
-    try:
-        yield
-    except StorageError as error:
-        failures.append(str(error))
-
-
-def _now(location: Location) -> datetime:
-    """The time of the storage's clock, which sets the times of objects."""
-    path = f"{TRASH}/clock"
-    with location.naming(path):
-        obstore.put(location.store, path, b"")
-        found = obstore.head(location.store, path)["last_modified"]
-    _remove(location, path)
-    return found
-
-
-def _copy(location: Location, source: str, target: str, own: str, size: int) -> None:
-    with location.naming(f"{source}/{own}"):
-        if size <= _COPY_BYTES:
-            obstore.copy(location.store, f"{source}/{own}", f"{target}/{own}")
-        else:
-            _put(location, f"{target}/{own}", location.read(f"{source}/{own}"))
-
-
-def _put(location: Location, path: str, parts: Iterator[bytes]) -> None:
+def put_parts(location: Location, path: str, parts: Iterator[bytes]) -> None:
+    """Write an object of any size."""
     obstore.put(
         location.store, path, parts, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_A_TIME
     )
-
-
-def _remove(location: Location, path: str) -> None:
-    with location.naming(path):
-        obstore.delete(location.store, [path])

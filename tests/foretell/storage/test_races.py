@@ -19,11 +19,12 @@ from obstore.exceptions import AlreadyExistsError, PermissionDeniedError
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
 from foretell.bundle.manifest import parse
+from foretell.storage import collecting, repository
 from foretell.storage import location as places
-from foretell.storage import repository
+from foretell.storage.collecting import collect
 from foretell.storage.errors import StorageError
 from foretell.storage.location import Location
-from foretell.storage.repository import BLOBS, GRACE, TRASH, collect, publish, read_blob
+from foretell.storage.repository import BLOBS, GRACE, TRASH, publish, read_blob
 from tests.support.bundles import Spec, write_bundle
 
 
@@ -32,14 +33,14 @@ class Storage:
 
     Attributes:
         before: Called before each request.
-        committing: Manifests that are being written.
+        hurried: Requests that write a manifest or remove a file, and are not answered yet.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, datetime]] = {}
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.before: Callable[[], None] = lambda: None
-        self.committing = 0
+        self.hurried = 0
         self._named_at: dict[str, datetime] = {}
 
     def list(self, _: object) -> Iterator[list[dict[str, Any]]]:
@@ -58,9 +59,9 @@ class Storage:
 
     def put(self, _: object, path: str, content: Any, *, mode: str = "", **__: object) -> None:
         found = content if isinstance(content, bytes) else b"".join(content)
-        self.committing += mode == "create"
+        self.hurried += mode == "create"
         self.before()
-        self.committing -= mode == "create"
+        self.hurried -= mode == "create"
         if mode == "create" and path in self.objects:
             raise AlreadyExistsError(path)
         self.objects[path] = found, self.now
@@ -80,7 +81,9 @@ class Storage:
         return {"size": len(content), "last_modified": at}
 
     def delete(self, _: object, paths: list[str]) -> None:
+        self.hurried += 1
         self.before()
+        self.hurried -= 1
         for path in paths:
             self.objects.pop(path, None)
         self.check()
@@ -107,8 +110,8 @@ class Storage:
 def together(storage: Storage, actions: list[Callable[[], object]], order: Iterator[int]) -> None:
     """Run actions at the same time, one request after another.
 
-    `order` has the number of the action whose request is next. At 3, 13 hours pass for all but an
-    action that writes a manifest.
+    `order` has the number of the action whose request is next. At 3, 13 hours pass, unless
+    a request writes a manifest or removes a file.
     """
     own = threading.local()
     turns = [(threading.Semaphore(0), threading.Semaphore(0)) for _ in actions]
@@ -139,7 +142,7 @@ def together(storage: Storage, actions: list[Callable[[], object]], order: Itera
         thread.start()
     while left:
         if (turn := next(order)) == 3:
-            storage.now += timedelta(hours=0 if storage.committing else 13)
+            storage.now += timedelta(hours=0 if storage.hurried else 13)
             continue
         number = sorted(left)[turn % len(left)]
         turns[number][0].release()
@@ -154,7 +157,7 @@ def together(storage: Storage, actions: list[Callable[[], object]], order: Itera
 def installed(monkeypatch: pytest.MonkeyPatch) -> tuple[Storage, Location]:
     """A fake storage for the code under test; its clock differs from this machine's."""
     storage = Storage()
-    for module in (repository, places):
+    for module in (repository, collecting, places):
         monkeypatch.setattr(module, "obstore", storage)
     monkeypatch.setattr(time, "time", lambda: storage.now.timestamp() + 1e6)
     return storage, Location("s3://bucket", None)  # type: ignore[arg-type]
@@ -269,6 +272,57 @@ def test_file_restored_from_the_trash_while_it_is_read(
     read(storage, location)
 
 
+def test_run_that_pauses_before_it_removes_a_file_removes_nothing(
+    bundles: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, location = installed(monkeypatch)
+    publish(bundles[0], location)
+    storage.delete(None, ["a/1/manifest.json"])
+    storage.now += GRACE + timedelta(hours=1)
+    head = storage.head
+
+    def pause(_: object, path: str) -> dict[str, Any]:
+        found = head(_, path)
+        if path != f"{TRASH}/clock":
+            # Meanwhile the version is published again, and others remove the copies in the trash.
+            monkeypatch.setattr(storage, "head", head)
+            publish(bundles[0], location)
+            storage.now += GRACE + timedelta(hours=1)
+            assert collect(location).removed == 1
+        return found
+
+    monkeypatch.setattr(storage, "head", pause)
+    failures = collect(location, empty=True).failures
+    assert [failure.partition(": ")[2] for failure in failures] == [
+        "the copy to trash/ took too long; a later run moves the file"
+    ]
+    assert storage.paths(BLOBS) == storage.named()
+
+
+def test_long_run_lists_again(bundles: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, location = installed(monkeypatch)
+    publish(bundles[0], location)
+    storage.delete(None, ["a/1/manifest.json"])
+    storage.now += GRACE + timedelta(hours=1)
+    files = storage.paths(BLOBS)
+    listings: list[datetime] = []
+    listed, delete = storage.list, storage.delete
+
+    def count(_: object) -> Iterator[list[dict[str, Any]]]:
+        listings.append(storage.now)
+        return listed(_)
+
+    def slow(_: object, paths: list[str]) -> None:
+        delete(_, paths)
+        storage.now += timedelta(minutes=20)
+
+    monkeypatch.setattr(storage, "list", count)
+    monkeypatch.setattr(storage, "delete", slow)
+    assert collect(location, empty=True) == (0, len(files), 0, ())
+    assert storage.paths(TRASH) == files
+    assert len(listings) == 2
+
+
 def test_file_with_an_incomplete_copy_is_kept(
     bundles: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,7 +362,7 @@ def test_file_that_cannot_be_collected_does_not_stop_the_others(
     assert done.moved == len(others) > 0
     assert [bad in failure for failure in done.failures] == [True]
     # S3 does not copy files of this size: they are read and written.
-    monkeypatch.setattr(repository, "_COPY_BYTES", 0)
+    monkeypatch.setattr(collecting, "_COPY_BYTES", 0)
     assert collect(location)[1:] == (1, 0, ())
     assert storage.objects[f"{TRASH}/{bad}"][0]
 
