@@ -56,7 +56,8 @@ class Mirror:
         remote: The repository.
         folder: Folder of the bundles, `<folder>/<name>/<version>/`.
         failures: Reasons why versions could not be fetched at the last refresh.
-        unlisted: Reasons why models could not be listed then; their versions in the mirror stay.
+        unlisted: Reasons why models could not be listed then, or which of their versions serves
+            could not be read; their versions in the mirror stay.
         read_at: Time of the last read of the repository in seconds since 1970; 0 before.
     """
 
@@ -94,26 +95,25 @@ class Mirror:
             version: That version; None for the chosen ones only.
 
         Raises:
-            StorageError: the repository cannot be listed or is suddenly empty, a file that says
-                which version serves cannot be read, or another server holds the lock without
-                progress; no version was fetched.
+            StorageError: no model can be listed, the repository is suddenly empty, or another
+                server holds the lock without progress; no version was fetched.
             OSError: the folder cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
             there = self.remote.listing(partial=True)
-            self.unlisted = there.failures
             found = set(there.versions)
-            here = {key for key in self._here() if key[0] not in self.unlisted}
+            here = {key for key in self._here() if key[0] not in there.failures}
             if here and not found:
                 raise StorageError(f"{self.remote}: is empty; fetched bundles are kept")
             self.read_at = time.time()
             gone = here - found
             for key in gone:
                 self._remove(key)
-            self._fetch_serving({name: there.serving.get(name) for name, _ in found})
-            wanted = self._chosen(found) | {key for key in found if key == (name, version)}
-            tags = there.tags(sorted(wanted))
+            unread = self._fetch_serving(there)
+            chosen = self._chosen(key for key in found if key[0] not in unread)
+            tags = there.tags(sorted(chosen | (found & {(name, version)})))
+            self.unlisted = {**there.failures, **unread}
             missing = [key for key, tag in tags.items() if not self._has(key, tag)]
             locks: dict[str, threading.Lock] = {}
 
@@ -182,17 +182,27 @@ class Mirror:
             for version in layout.versions(self.folder, name):
                 yield name, version
 
-    def _fetch_serving(self, wanted: Mapping[str, str | None]) -> None:
-        """Fetch the changed files that say which version serves, and remove those that are gone."""
+    def _fetch_serving(self, there: Listing) -> dict[str, str]:
+        """Fetch the changed files that say which version serves, and remove those that are gone.
+
+        Returns the models whose file cannot be read, with the reasons.
+        """
+        names = {name for name, _ in there.versions}
+        wanted = {name: tag for name, tag in there.serving.items() if name in names}
         for file in self.folder.glob(f"[!.]*/{layout.SERVING}"):
             name = file.parent.name
-            if name not in self.unlisted and wanted.get(name) is None:
+            if name not in there.failures and name not in wanted:
                 self._unlink(file)
+        unread: dict[str, str] = {}
         for name, tag in wanted.items():
             file = self.folder / name / layout.SERVING
-            if tag is None or (self._serving.get(name) == tag and file.exists()):
+            if self._serving.get(name) == tag and file.exists():
                 continue
-            content, new = self.remote.read_serving(name), self._unused()
+            try:
+                content, new = self.remote.read_serving(name), self._unused()
+            except (BundleError, StorageError) as error:
+                unread[name] = str(error)
+                continue
             if content is None:
                 # It was removed after the listing.
                 self._unlink(file)
@@ -201,6 +211,9 @@ class Mirror:
             file.parent.mkdir(exist_ok=True)
             new.rename(file)
             self._serving[name] = tag
+        if unread and unread.keys() == names:
+            raise StorageError("; ".join(unread.values()))
+        return unread
 
     def _unlink(self, file: Path) -> None:
         file.unlink(missing_ok=True)

@@ -324,7 +324,7 @@ class Repository:
             return
         for name, reason in self._mirror.unlisted.items():
             if self._unlisted.get(name) != reason:
-                _logger.error("%s cannot be listed; its fetched versions stay: %s", name, reason)
+                _logger.error("%s cannot be read; its fetched versions stay: %s", name, reason)
         self._unlisted = dict(self._mirror.unlisted)
         before, self._mirror_failures = self._mirror_failures, self._mirror.failures
         for (name, version), reason in before.items():

@@ -17,15 +17,17 @@ import obstore
 import pytest
 
 from foretell.bundle import checksums, layout, manifest
+from foretell.bundle.serving import Serving
+from foretell.storage import collecting, serving
 from foretell.storage import location as places
 from foretell.storage import mirror as module
-from foretell.storage import repository
 from foretell.storage.bucket import Bucket, BucketVersion
+from foretell.storage.collecting import collect
 from foretell.storage.errors import StorageError
 from foretell.storage.location import Location, open_location
 from foretell.storage.mirror import Mirror, default_cache
 from foretell.storage.remote import open_remote
-from foretell.storage.repository import collect, publish
+from foretell.storage.repository import publish
 from tests.foretell.storage.conftest import Kind, Proxy
 from tests.support.bundles import Spec, write_bundle
 
@@ -60,7 +62,7 @@ def mirror(bundle: Path, location: Location, proxy: Proxy, tmp_path: Path) -> Mi
 def here(mirror: Mirror) -> list[str]:
     """Complete bundles of the mirror; fails if there are other files."""
     found, files = [], set()
-    for folder in mirror.folder.glob("[!.]*/*"):
+    for folder in mirror.folder.glob("[!.]*/[1-9]*"):
         about = manifest.read(folder)
         checksums.check(folder, about.files)
         found.append(str(folder.relative_to(mirror.folder)))
@@ -225,7 +227,7 @@ def test_file_in_the_trash_is_fetched_from_there(
     mirror: Mirror, other: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(other, located(mirror), name="sea")
-    monkeypatch.setattr(repository, "GRACE", timedelta(seconds=-9))
+    monkeypatch.setattr(collecting, "GRACE", timedelta(seconds=-9))
     remove(located(mirror), "sea/1")
     assert collect(located(mirror)).moved > 0
     obstore.put(
@@ -271,6 +273,34 @@ def test_error_of_the_storage_changes_nothing(
     mirror.refresh()
     assert here(mirror) == ["repeat/1", "repeat/2", "sea/1"]
     assert not mirror.failures
+
+
+def test_unreadable_pin_of_a_model_does_not_stop_the_others(
+    mirror: Mirror, bundle: Path, other: Path, proxy: Proxy
+) -> None:
+    serving.write(mirror.remote, "repeat", Serving(pin="1"))
+    mirror.refresh()
+    pin = mirror.folder / "repeat" / layout.SERVING
+    content = pin.read_bytes()
+    serving.write(mirror.remote, "repeat", Serving(pin="2"))
+    for reference in ((other, "repeat"), (bundle, "sea")):
+        publish(reference[0], located(mirror), name=reference[1])
+    proxy.faults[f"GET .*{layout.SERVING}"] = "denied"
+    mirror.refresh()
+    assert here(mirror) == ["repeat/1", "sea/1"]
+    assert pin.read_bytes() == content
+    assert list(mirror.unlisted) == ["repeat"]
+    assert f"repeat/{layout.SERVING}: AccessDenied" in mirror.unlisted["repeat"]
+    # A version that a request names needs no pin.
+    mirror.refresh("repeat", "2")
+    assert here(mirror) == ["repeat/1", "repeat/2", "sea/1"]
+    remove(located(mirror), "sea/1")
+    with pytest.raises(StorageError, match=f"repeat/{layout.SERVING}: AccessDenied"):
+        mirror.refresh()
+    proxy.faults.clear()
+    mirror.refresh()
+    assert mirror.unlisted == {}
+    assert b'"2"' in pin.read_bytes()
 
 
 @pytest.mark.parametrize("bad", [{"weights.bin": "/dev/zero"}, {".tag": "ab" * 32}])

@@ -92,6 +92,19 @@ def test_model_that_cannot_be_listed_does_not_stop_the_others(
     assert mirror.unlisted == {}
 
 
+def test_tag_serving_of_something_else_does_not_stop_other_models(
+    registry: RegistryProgram, bundle: Path, tmp_path: Path
+) -> None:
+    sea = f"oci://{registry.address}/another/sea"
+    for url in (registry.url, sea):
+        publish(bundle, url)
+    write_tag(registry, "serving", bundle)
+    mirror = Mirror(Registry(f"{registry.url},{sea}"), tmp_path / "cache")
+    mirror.refresh()
+    assert here(mirror) == ["sea/1"]
+    assert mirror.unlisted["repeat"].startswith(f"{registry.url}:serving: ")
+
+
 def test_servers_share_a_cache(
     registry: RegistryProgram, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
