@@ -20,7 +20,7 @@ from locks.sets import (
 
 _HEAD = """\
 # `make lock` writes this file from constraints.txt and pyproject.toml.
-# The sums are of all wheels on PyPI, the packages for Python 3.11 to 3.13 on Linux.
+# The sums are of all wheels on PyPI, the packages for Python 3.11 to 3.14 on Linux.
 """
 
 

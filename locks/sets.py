@@ -72,7 +72,7 @@ class Target:
         ]
 
 
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 MACHINES = ("x86_64", "aarch64")
 TARGETS = tuple(Target(python, machine) for python in PYTHONS for machine in MACHINES)
 

@@ -45,6 +45,8 @@ FOREIGN: dict[str, set[str]] = {
     "importers": {*_SERVING, *_GRAPHS},
     "export": _SERVING,
 }
+# `compression` is of Python 3.14.
+STANDARD = {*sys.stdlib_module_names, "compression"}
 # Libraries that a server without training has.
 LIBRARIES: dict[str, set[str]] = {
     "timeaxis": {"numpy"},
@@ -193,7 +195,7 @@ def test_libraries_are_imported_only_in_their_packages(package: str) -> None:
 
 @pytest.mark.parametrize("package", LIBRARIES)
 def test_serving_needs_little(package: str) -> None:
-    allowed = LIBRARIES[package] | {"foretell"} | set(sys.stdlib_module_names)
+    allowed = LIBRARIES[package] | {"foretell"} | STANDARD
     for name, path in where(package):
         assert tops(imports(path)) <= allowed | TABLES.get(name, set()), name
 
@@ -208,7 +210,7 @@ def test_imported_libraries_are_declared(package: str) -> None:
     names = {normal(re.split(r"[^\w.-]", one)[0]) for one in declared}
     known = metadata.packages_distributions()
     for name, path in where(package):
-        for library in tops(imports(path)) - {"foretell"} - set(sys.stdlib_module_names):
+        for library in tops(imports(path)) - {"foretell"} - STANDARD:
             assert names & set(map(normal, known[library])), (name, library)
 
 

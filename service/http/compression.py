@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import codecs
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from backports import zstd
 from fastapi import Response
 
 from foretell.service.errors import UnreadableError, UnsupportedMediaError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 # Decompressing a piece takes the event loop well under a millisecond.
 _PIECE = 256 * 1024

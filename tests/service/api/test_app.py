@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from backports import zstd
 
 from foretell.service.engine.model import Model
 from foretell.service.errors import BuffersFullError, QueueFullError
@@ -22,6 +21,7 @@ from foretell.service.http.body import MemoryBudget, Share
 from foretell.service.metrics import REJECTED
 from tests.service.client import Client
 from tests.support.bundles import Spec, softmax_stage, write_bundle
+from tests.support.zstd import zstd
 
 BODY: dict[str, Any] = {"model": "repeat", "inputs": [{"series": [1.0] * 8}]}
 

@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Callable
 
 import pytest
-from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from foretell.service.http.compression import (
     unreadable,
 )
 from tests.service.client import Client
+from tests.support.zstd import zstd
 
 FOLD: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
