@@ -30,7 +30,7 @@ class Lock:
         name: Name of the file, without its ending.
         requires: Requirements that the file fulfils, with all that they require.
         without: Packages that are left out, with all that only they require.
-        alone: Packages that are installed without their requirements.
+        alone: Requirements that are installed without those of their own.
     """
 
     name: str
@@ -136,13 +136,21 @@ def resolve(
             waiting += [
                 (one, name)
                 for one in (own if name == PROJECT else requirements(name))
-                if one.marker is None
-                or any(one.marker.evaluate({**each, "extra": extra}) for each in environments)
+                if _applies(one, environments, extra)
             ]
-    alone = set(map(canonicalize_name, lock.alone))
-    for name in alone:
-        _check(name, Requirement(name), "pyproject.toml", pins)
-    return ({name for name, _ in seen} | alone) - {PROJECT}
+    found = {name for name, _ in seen} - {PROJECT}
+    for requirement in map(Requirement, lock.alone):
+        if _applies(requirement, environments):
+            name = canonicalize_name(requirement.name)
+            _check(name, requirement, "pyproject.toml", pins)
+            found.add(name)
+    return found
+
+
+def _applies(requirement: Requirement, environments: list[dict[str, str]], extra: str = "") -> bool:
+    """Whether the marker of a requirement is true in one of these environments."""
+    marker = requirement.marker
+    return marker is None or any(marker.evaluate({**one, "extra": extra}) for one in environments)
 
 
 def _check(name: str, requirement: Requirement, by: str, pins: dict[str, str]) -> None:

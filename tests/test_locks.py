@@ -114,12 +114,13 @@ def test_extras_and_packages_left_out_or_alone() -> None:
     pins = dict.fromkeys("abcdefgh", "1")
 
     def found(python: str, *without: str) -> set[str]:
-        given = Lock("x", ("a", "a[More]"), without, ("G",))
+        given = Lock("x", ("a", "a[More]"), without, ("G; python_version < '3.13'",))
         return resolve(given, Target(python, "x86_64"), pins, lambda name: needs.get(name, []))
 
     assert found("3.11") == set("abcefg")
     assert found("3.12") == set("abceg")
     assert found("3.12", "B") == set("acg")
+    assert found("3.13", "B") == set("ac")
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from foretell.service.forecast import simd
 from tests.service.forecast.bodies import as_lists
 
 pytest.importorskip("simdjson", reason="simdjson has no wheel for this Python")
+
+from foretell.service.forecast import simd
+
 NUMBERS = st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, width=64))
 VALUES = st.recursive(
     st.one_of(NUMBERS.filter(lambda number: abs(number) < 1e308), st.none(), st.booleans())
