@@ -11,7 +11,7 @@ import obstore
 import pytest
 
 from foretell.bundle import layout
-from foretell.storage import repository
+from foretell.storage import collecting, repository
 from foretell.storage.bucket import Bucket
 from foretell.storage.location import Location, open_location
 from foretell.storage.mirror import Mirror
@@ -152,7 +152,7 @@ def test_publish_and_gc_keep_the_pin_and_its_version(
     done("publish", tmp_path / "staging", models)
     assert read(models) == before
     if "://" in models:
-        monkeypatch.setattr(repository, "GRACE", timedelta(seconds=-10))
+        monkeypatch.setattr(collecting, "GRACE", timedelta(seconds=-10))
         for _ in range(2):
             done("gc", models)
         assert read(models) == before

@@ -11,7 +11,7 @@ import pytest
 
 from foretell.bundle import checksums, layout, manifest
 from foretell.bundle.errors import BundleError
-from foretell.storage import repository
+from foretell.storage import collecting, repository
 from foretell.storage.errors import StorageError
 from foretell.storage.location import Location, open_location
 from foretell.storage.repository import list_contents, publish, read_blob, read_manifest
@@ -203,7 +203,7 @@ def test_gc_removes_unreferenced_files(
     named = {f"blobs/{own}" for own in read_manifest(location, "repeat", "1").files.values()}
     # Young files are kept.
     assert done("gc", location).output == "0 files removed, 0 moved to trash, 0 restored\n"
-    monkeypatch.setattr(repository, "GRACE", timedelta(seconds=-9))
+    monkeypatch.setattr(collecting, "GRACE", timedelta(seconds=-9))
     unnamed = len(list_contents(location).blobs) - len(named)
     assert unnamed > 0
     for removed, moved in ((0, unnamed), (unnamed, 0)):
