@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 from foretell.bundle import layout
@@ -53,6 +54,18 @@ def check_file(path: Path, expected: str) -> None:
     """
     size(path)
     compare(path, sha256(path), expected)
+
+
+def copy(path: Path, target: Path, expected: str) -> None:
+    """Copy a file, and compare the copy with its sum.
+
+    Raises:
+        BundleError: the file is missing or differs.
+        OSError: the file cannot be read, or the copy not written.
+    """
+    size(path)
+    shutil.copyfile(path, target)
+    compare(path, sha256(target), expected)
 
 
 def size(path: Path) -> int:

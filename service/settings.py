@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -154,6 +154,9 @@ References = Annotated[tuple[str, ...], NoDecode, _of_text(_references)]
 Files = Annotated[tuple[Path, ...], NoDecode, _of_text(_files)]
 Pins = Annotated[dict[str, str], NoDecode, _of_text(_pins)]
 
+_CONFIG = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, frozen=True)
+_Read = TypeVar("_Read", bound=BaseSettings)
+
 
 class Settings(BaseSettings):
     """All settings of the server; sizes are in bytes, times in seconds.
@@ -161,7 +164,7 @@ class Settings(BaseSettings):
     `docs/reference/settings.md` is made from the docstrings of the fields.
     """
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, frozen=True)
+    model_config = _CONFIG
 
     models: Models
     """The repository, `<models>/<name>/<version>/`: a folder, or a URL of object storage:
@@ -202,7 +205,7 @@ class Settings(BaseSettings):
     """Time that a request waits for its model to be loaded."""
     signed_by: Files = ()
     """Files of public keys in PEM, separated by commas. A version without a signature by one of
-    them is refused. Default: signatures are not checked."""
+    them is refused, also by commands. Default: signatures are not checked."""
     watch_seconds: Seconds | None = None
     """Time between looks at the repository for changes. Default: never."""
     max_memory_bytes: Bytes | None = None
@@ -329,21 +332,7 @@ class Settings(BaseSettings):
         Raises:
             StartError: a value is missing or wrong; the message names its variable or flag.
         """
-        try:
-            settings = cls(**overrides)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            if first["type"] == "missing":
-                raise StartError("FORETELL_MODELS or --models: required, but missing") from None
-            # Only the setting, without the place in a list; errors of several settings have no
-            # place.
-            name = "".join(_named(str(part), overrides) for part in first["loc"][:1])
-            context = first.get("ctx", {})
-            message = str(context.get("error", first["msg"]))
-            if expected := _EXPECTED.get(first["type"]):
-                message = f"expected {expected.format(**context)}, got {first['input']!r}"
-            raise StartError(name + message) from None
-        empty = {name.upper() for name, value in os.environ.items() if not value}
+        settings, empty = _read(cls, overrides), _empty_variables()
         for keys in ("api_keys", "actuals_keys", "ledger_keys"):
             for name in (keys, f"{keys}_file"):
                 variable = f"{_PREFIX}{name.upper()}"
@@ -352,11 +341,53 @@ class Settings(BaseSettings):
                     raise StartError(
                         f"{variable}: is empty; set a key, or unset it to serve without these keys"
                     )
-        if f"{_PREFIX}SIGNED_BY" in empty and not settings.signed_by:
-            raise StartError(
-                f"{_PREFIX}SIGNED_BY: is empty; name a key, or unset it to serve unsigned bundles"
-            )
+        _check_signed_by(settings.signed_by)
         return settings
+
+
+class _SignedBy(BaseSettings):
+    model_config = _CONFIG
+
+    signed_by: Files = ()
+
+
+def read_signed_by() -> tuple[Path, ...]:
+    """The setting `signed_by` alone, for commands that read bundles without a server.
+
+    Raises:
+        StartError: the variable is empty or wrong; the message names it.
+    """
+    files = _read(_SignedBy, {}).signed_by
+    _check_signed_by(files)
+    return files
+
+
+def _check_signed_by(files: tuple[Path, ...]) -> None:
+    variable = f"{_PREFIX}SIGNED_BY"
+    if variable in _empty_variables() and not files:
+        raise StartError(
+            f"{variable}: is empty; name a key, or unset it to accept unsigned bundles"
+        )
+
+
+def _empty_variables() -> set[str]:
+    return {name.upper() for name, value in os.environ.items() if not value}
+
+
+def _read(kind: type[_Read], overrides: Mapping[str, Any]) -> _Read:
+    try:
+        return kind(**overrides)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        if first["type"] == "missing":
+            raise StartError("FORETELL_MODELS or --models: required, but missing") from None
+        # Only the setting, without the place in a list; errors of several settings have no place.
+        name = "".join(_named(str(part), overrides) for part in first["loc"][:1])
+        context = first.get("ctx", {})
+        message = str(context.get("error", first["msg"]))
+        if expected := _EXPECTED.get(first["type"]):
+            message = f"expected {expected.format(**context)}, got {first['input']!r}"
+        raise StartError(name + message) from None
 
 
 def _named(field: str, flags: Mapping[str, object]) -> str:

@@ -17,6 +17,7 @@ from foretell.service.engine.model import Capacity, Model
 from foretell.service.engine.run import Run
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler
+from foretell.service.engine.signatures import Signers
 from foretell.service.errors import ModelFailedError
 from foretell.service.forecast.job import Job
 from foretell.service.forecast.options import FORECASTING
@@ -56,6 +57,7 @@ class Forecaster:
         bundle: Folder of the bundle.
         options: Options of the forecasts.
         device: Device of the model; on a CPU it has one thread.
+        signers: Check of the manifest; every manifest is accepted without it.
 
     Attributes:
         model: The model.
@@ -67,12 +69,19 @@ class Forecaster:
         InvalidInputError, NotSupportedError: the model does not support the options.
     """
 
-    def __init__(self, bundle: Path, options: ForecastOptions, device: DeviceChoice) -> None:
+    def __init__(
+        self,
+        bundle: Path,
+        options: ForecastOptions,
+        device: DeviceChoice,
+        signers: Signers | None = None,
+    ) -> None:
         runtime = Runtime(device)
         self._scheduler = Scheduler(threads=runtime.inference_threads(1))
         capacity = Capacity(None, _UNLIMITED, _UNLIMITED)
         observer = Metrics().observer(bundle.parent.name, bundle.name)
-        self.model = Model(bundle, runtime, self._scheduler, capacity, observer, anywhere=True)
+        about = bundle, runtime, self._scheduler, capacity, observer
+        self.model = Model(*about, signers=signers, anywhere=True)
         settings = unlimited(bundle)
         self.options = FORECASTING.read_options(options, 1, self.model, settings)
         self._reader = Reader(self.model, options, settings, self.options)

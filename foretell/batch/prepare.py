@@ -20,7 +20,6 @@ from foretell.batch.plan import Part
 from foretell.batch.tables import Table, files_of, open_table
 from foretell.batch.work import Work
 from foretell.bundle import calibration, manifest
-from foretell.bundle.layout import MANIFEST
 from foretell.bundle.manifest import Manifest
 from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.registry import Model
@@ -82,7 +81,8 @@ def prepare(task: Task) -> tuple[Work, Record]:
         BatchError: table, model and options do not fit together, or cannot be read.
         BundleError: the bundle is invalid.
     """
-    about = manifest.read(task.bundle)
+    content, about = manifest.read_both(task.bundle)
+    digest = manifest.digest_of(content)
     given = {
         "horizon": task.horizon or about.horizon,
         "quantiles": list(task.quantiles) or None,
@@ -117,6 +117,7 @@ def prepare(task: Task) -> tuple[Work, Record]:
     work = Work(
         table,
         task.bundle,
+        digest,
         options,
         last,
         max(_VALUES // max(taken, made), 1),
@@ -124,9 +125,8 @@ def prepare(task: Task) -> tuple[Work, Record]:
         target,
         schema_of(table.names, table.schema, about, task.quantiles),
     )
-    sums = hashlib.sha256((task.bundle / MANIFEST).read_bytes()).hexdigest()
     record = Record(
-        model=f"{about.name}@{about.version} ({sums[:16]})",
+        model=f"{about.name}@{about.version} ({digest.removeprefix('sha256:')[:16]})",
         options=given | {"columns": table.names},
         input=sum_of(files),
     )

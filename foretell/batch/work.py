@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from foretell.batch.places import Place
 from foretell.batch.plan import Part
 from foretell.batch.tables import Table
 from foretell.bundle.errors import BundleError
+from foretell.bundle.manifest import digest_of
 from foretell.service.errors import ServiceError, StartError
 from foretell.service.forecast.requests import ForecastOptions
 from foretell.service.settings import DeviceChoice
@@ -27,6 +28,7 @@ class Work:
     """Table, model, options and target of a run; sent to worker processes.
 
     Attributes:
+        digest: Digest of the bundle's manifest.
         last: Number of latest rows that are read of each series.
         most: Number of series in a chunk.
         schema: Schema of the forecasts.
@@ -35,6 +37,7 @@ class Work:
 
     table: Table
     bundle: Path
+    digest: str
     options: ForecastOptions
     last: int
     most: int
@@ -51,6 +54,17 @@ class Done(NamedTuple):
     counts: Counts
 
 
+class _Unchanged:
+    """Accepts the bundle that the run began with; its manifest has the sums of all files."""
+
+    def __init__(self, digest: str) -> None:
+        self._digest = digest
+
+    def check(self, folder: Path, content: bytes, sums: Mapping[str, str]) -> None:  # noqa: ARG002
+        if digest_of(content) != self._digest:
+            raise BundleError(f"{folder}: is not the bundle that the run began with; begin again")
+
+
 class Worker:
     """Forecasts parts with a model of its own.
 
@@ -64,7 +78,8 @@ class Worker:
     def __init__(self, work: Work) -> None:
         self._work = work
         try:
-            self._forecaster = Forecaster(work.bundle, work.options, work.device)
+            known = _Unchanged(work.digest)
+            self._forecaster = Forecaster(work.bundle, work.options, work.device, known)
         except (BundleError, StartError, ServiceError) as error:
             raise BatchError(str(error)) from None
 

@@ -12,10 +12,12 @@ from foretell.commands.options import (
     FILE,
     FOLDER,
     NEW_FILE,
+    accept,
     check_picture,
     plot_option,
     print_notes,
     reading_options,
+    signed_by_option,
 )
 from foretell.files import check_writable
 
@@ -50,6 +52,7 @@ _LISTED = 30
 )
 @click.option("--out", type=NEW_FILE, help="CSV file of the errors by channel and step.")
 @plot_option("the errors by step")
+@signed_by_option
 @reading_options
 def command(
     file: Path,
@@ -58,16 +61,18 @@ def command(
     stride: int,
     out: Path | None,
     picture: Path | None,
+    signed_by: tuple[Path, ...],
     **given: object,
 ) -> None:
     """Forecast the last rows of FILE from rolling origins, next to the baselines.
 
     The baselines repeat the last value and the last season; DLinear is trained on the rows before
-    the first origin.
+    the first origin. Where a signature is required, checkpoints are refused.
     """
     check_picture(picture)
     if out is not None:
         check_writable(out)
+    folder = accept(folder, signed_by)
 
     from foretell.backtesting.backtest import backtest, saw
     from foretell.backtesting.subject import load_subject

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from foretell.commands.command import Command
-from foretell.commands.options import NEW_FOLDER, horizon_option, levels_option
+from foretell.commands.options import (
+    NEW_FOLDER,
+    accept,
+    horizon_option,
+    levels_option,
+    signed_by_option,
+)
 from foretell.timeaxis.gaps import Missing
 
 if TYPE_CHECKING:
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
     envvar="FORETELL_CACHE",
     help="Folder for models fetched from a URL; ~/.cache/foretell by default.",
 )
+@signed_by_option
 @horizon_option
 @levels_option
 @click.option(
@@ -83,6 +90,7 @@ def command(
     target: str,
     model: str,
     cache: Path | None,
+    signed_by: tuple[Path, ...],
     quantiles: tuple[float, ...],
     time_column: str,
     workers: int | None,
@@ -110,10 +118,11 @@ def command(
     from foretell.storage.sources import find_bundle, pinned
 
     bundle = find_bundle(model, cache)
+    folder = accept(bundle, signed_by)
     task = Task(
         source=source,
         target=target,
-        bundle=bundle,
+        bundle=folder,
         quantiles=quantiles,
         time_column=time_column,
         **options,
@@ -122,8 +131,9 @@ def command(
     if ray is not None:
         from foretell.batch import on_ray
 
-        there = pinned(model, bundle)
-        find = partial(find_bundle, there, cache and cache.absolute()) if there else None
+        # Nodes do not have the folder of this process.
+        there = pinned(model, bundle) or str(bundle)
+        find = partial(find_bundle, there, cache and cache.absolute())
         execute = partial(on_ray.run_parts, workers=workers, address=ray, find=find)
     with _bar() as progress:
         most = processes.workers_of(task.device, workers)

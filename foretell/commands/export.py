@@ -12,7 +12,14 @@ from click.core import ParameterSource
 from foretell.bundle.bounds import Bound
 from foretell.bundle.results import Precision
 from foretell.commands.command import Command
-from foretell.commands.options import FILE, FOLDER, NEW_FOLDER, bounds_option
+from foretell.commands.options import (
+    FILE,
+    FOLDER,
+    NEW_FOLDER,
+    accept,
+    bounds_option,
+    signed_by_option,
+)
 from foretell.errors import RefusedError
 
 
@@ -58,6 +65,7 @@ from foretell.errors import RefusedError
     type=click.Path(path_type=Path),
     help="New folder to write an MLflow model to (extra mlflow).",
 )
+@signed_by_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -66,6 +74,7 @@ def command(
     repository: Path | None,
     triton: Path | None,
     mlflow: Path | None,
+    signed_by: tuple[Path, ...],
     **options: Any,  # noqa: ANN401
 ) -> None:
     """Write CHECKPOINT as an ONNX bundle that was verified against torch.
@@ -84,11 +93,15 @@ def command(
     if not (bundle / layout.MANIFEST).is_file():
         if repository is None:
             raise click.UsageError(f"{source} is not a bundle: a checkpoint needs --out")
+        if signed_by:
+            raise click.UsageError(f"{source} is not a bundle: checkpoints have no signature")
         bundle = _export(source, repository, **options)
     elif triton is None and mlflow is None:
         raise click.UsageError(f"{source} is a bundle: it needs --triton or --mlflow")
     elif given := _given(ctx):
         raise click.UsageError(f"{source} is a bundle: {given} applies to checkpoints only")
+    else:
+        bundle = accept(bundle, signed_by)
     if triton is not None:
         from foretell.hosts.triton import write as write_triton
 
@@ -103,7 +116,7 @@ def _given(ctx: click.Context) -> str | None:
     """The first option on the command line that applies to checkpoints only."""
     for option in ctx.command.params:
         is_given = ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-        if is_given and option.name not in ("source", "triton", "mlflow"):
+        if is_given and option.name not in ("source", "triton", "mlflow", "signed_by"):
             return option.opts[0]
     return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -227,6 +227,28 @@ levels_option = click.option(
 horizon_option = click.option(
     "--horizon", type=click.IntRange(min=1), help="Steps to forecast; the model's by default."
 )
+
+signed_by_option = click.option(
+    "--signed-by",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    multiple=True,
+    help="Public key in PEM: one of them must have signed the bundle. Repeatable; those of "
+    "FORETELL_SIGNED_BY by default.",
+)
+
+
+def accept(bundle: Path, signed_by: Sequence[Path]) -> Path:
+    """The folder from which a command reads a bundle until it ends; see `foretell.signed`.
+
+    Raises:
+        BundleError: the bundle is damaged, or is not signed as required.
+        StartError: a key cannot be used.
+    """
+    from foretell.signed import accepted
+
+    return click.get_current_context().with_resource(accepted(bundle, signed_by))
+
 
 repository_option = click.option(
     "--repository",

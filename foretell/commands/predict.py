@@ -14,12 +14,14 @@ from foretell.commands.options import (
     FILE,
     FOLDER,
     NEW_FILE,
+    accept,
     check_picture,
     horizon_option,
     levels_option,
     plot_option,
     print_notes,
     reading_options,
+    signed_by_option,
 )
 from foretell.errors import RefusedError
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     type=FOLDER,
     help="Bundle to run here instead of a server; or a model's folder, for its newest bundle.",
 )
+@signed_by_option
 @click.option("--model", help="NAME or NAME@VERSION; needed if the server has several models.")
 @click.option("--key", envvar="FORETELL_KEY", help="API key of the server (or FORETELL_KEY).")
 @click.option(
@@ -81,6 +84,7 @@ def command(
     file: Path,
     url: str | None,
     bundle: Path | None,
+    signed_by: tuple[Path, ...],
     key: str | None,
     timeout: float,
     device: DeviceChoice,
@@ -103,6 +107,8 @@ def command(
     """
     if url is not None and bundle is not None:
         raise click.UsageError("give --url or --bundle, not both")
+    if signed_by and bundle is None:
+        raise click.UsageError("--signed-by needs --bundle")
     check_picture(picture)
 
     from foretell.predict.output import STDOUT, check_output, write
@@ -112,7 +118,7 @@ def command(
     options: dict[str, Any] = {"horizon": horizon, "quantiles": list(quantiles)}
     if explain or stages:
         options["attention"] = {"heads": "mean"} | ({"stages": list(stages)} if stages else {})
-    with _open(url, bundle, key, timeout, device) as client:
+    with _open(url, bundle, signed_by, key, timeout, device) as client:
         answers = _ask(client, file, model, series, holdout, options, reading)
     _warn(answers)
     if not answers.forecasts:
@@ -165,12 +171,17 @@ def _explanation(
 
 
 def _open(
-    url: str | None, bundle: Path | None, key: str | None, timeout: float, device: DeviceChoice
+    url: str | None,
+    bundle: Path | None,
+    signed_by: tuple[Path, ...],
+    key: str | None,
+    timeout: float,
+    device: DeviceChoice,
 ) -> AbstractContextManager[Client]:
     if bundle is not None:
         from foretell.predict.in_process import opened
 
-        return opened(bundle, device)
+        return opened(accept(bundle, signed_by), device)
     from foretell.client import Client
 
     return Client(url or "http://127.0.0.1:8000", key=key, timeout=timeout, retry_for=timeout)

@@ -7,23 +7,24 @@ from pathlib import Path
 import click
 
 from foretell.commands.command import Command
-from foretell.commands.options import FOLDER, NEW_FILE
+from foretell.commands.options import FOLDER, NEW_FILE, accept, signed_by_option
 
 
 @click.command("report", cls=Command, short_help="Write an HTML page about a bundle.")
 @click.argument("bundle", type=FOLDER)
 @click.option("--out", type=NEW_FILE, help="Page to write; NAME-VERSION.html by default.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing page.")
-def command(bundle: Path, out: Path | None, overwrite: bool) -> None:
+@signed_by_option
+def command(bundle: Path, out: Path | None, overwrite: bool, signed_by: tuple[Path, ...]) -> None:
     """Write one HTML page about BUNDLE: accuracy, intervals, an example and attention.
 
     BUNDLE is a bundle, or a model's folder for its newest bundle. The page needs no other file and
     no network.
     """
-    from foretell.bundle import layout, manifest
+    from foretell.bundle import manifest
     from foretell.files import check_writable, written_whole
 
-    folder = layout.newest(bundle)
+    folder = accept(bundle, signed_by)
     about = manifest.read(folder)
     page = out or Path(f"{about.name}-{about.version}.html")
     check_writable(page, overwrite=overwrite)

@@ -9,7 +9,7 @@ import click
 
 from foretell.bundle.manifest import Manifest
 from foretell.commands.command import Command
-from foretell.commands.options import FILE, FOLDER, NEW_FILE
+from foretell.commands.options import FILE, FOLDER, NEW_FILE, accept, signed_by_option
 
 if TYPE_CHECKING:
     from foretell.verification.reference import Cases
@@ -39,12 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--timings", is_flag=True, help="Measure batches of 1 to 1,024 windows on the device."
 )
-@click.option(
-    "--signed-by",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="Public key in PEM: one of them must have signed the bundle. Repeatable.",
-)
+@signed_by_option
 @click.option(
     "--report", is_flag=True, help="Print the verification of the export, and run nothing."
 )
@@ -60,52 +55,40 @@ def command(
 ) -> None:
     """Load BUNDLE as the server does: check manifest, checksums and graphs, and run the probes.
 
-    BUNDLE is the folder of a bundle, or of a model for its newest version. It may be in any folder.
-    The exit code is 1 if the bundle fails, and 2 if the device is
+    BUNDLE is the folder of a bundle, or of a model for its newest version. It may be in any folder,
+    unless a signature is required. The exit code is 1 if the bundle fails, and 2 if the device is
     missing. Only --checkpoint needs torch.
     """
     from foretell.bundle import layout
     from foretell.bundle.checksums import check
     from foretell.bundle.errors import BundleError
-    from foretell.bundle.manifest import digest_of, read_both
+    from foretell.bundle.manifest import read
     from foretell.terminal.tables import print_calibration, print_composition, print_verification
 
     if data is not None and checkpoint is None:
         raise click.UsageError("--data needs --checkpoint")
     bundle = layout.newest(bundle)
     try:
-        content, manifest = read_both(bundle)
-        if signed_by:
-            _check_signature(bundle, content, manifest, signed_by)
+        folder = accept(bundle, signed_by)
+        if folder != bundle:
+            click.echo(f"signed: {bundle / layout.SIGNATURE}")
+        manifest = read(folder)
         if report:
             print_composition(manifest)
             print_verification(manifest.verification, manifest.targets, manifest.precision)
             print_calibration(manifest)
             return
         if device == "cuda" or timings or (reference is not None and checkpoint is None):
-            check(bundle, manifest.files)
+            check(folder, manifest.files)
             cases = _cases(checkpoint, data, reference)
-            passed = _on_device(bundle, manifest, cases, device, timings=timings)
+            passed = _on_device(folder, manifest, cases, device, timings=timings)
         else:
-            digest = digest_of(content)
-            passed = _as_served(bundle, manifest, digest, checkpoint, data, reference)
+            passed = _as_served(folder, manifest, checkpoint, data, reference)
     except BundleError as error:
         click.echo(f"foretell verify: {error}", err=True)
         raise SystemExit(1) from None
     click.echo(f"{manifest.name}@{manifest.version}: {'verified' if passed else 'FAILED'}")
     raise SystemExit(0 if passed else 1)
-
-
-def _check_signature(
-    bundle: Path, content: bytes, manifest: Manifest, signed_by: tuple[Path, ...]
-) -> None:
-    """Check the signature of a bundle, and that its files are those of the manifest."""
-    from foretell.bundle import checksums, layout
-    from foretell.signing.verify import Signers
-
-    Signers(signed_by).check(bundle, content, manifest.files)
-    checksums.check(bundle, manifest.files)
-    click.echo(f"signed: {bundle / layout.SIGNATURE}")
 
 
 def _cases(checkpoint: Path | None, data: Path | None, path: Path | None) -> Cases:
@@ -155,7 +138,6 @@ def _on_device(
 def _as_served(
     bundle: Path,
     manifest: Manifest,
-    digest: str,
     checkpoint: Path | None,
     data: Path | None,
     reference: Path | None,
@@ -170,7 +152,7 @@ def _as_served(
         check(bundle, manifest.files)
         opened = "not opened: a CPU has no kernels for some of its operators"
     else:
-        opened = f"opened with {_open(bundle, manifest, digest)}"
+        opened = f"opened with {_open(bundle, manifest)}"
     wrote = ", ".join(f"{name} {version}" for name, version in manifest.libraries.items())
     click.echo(f"{manifest.precision}, written with {wrote or 'unknown libraries'}\n{opened}")
     if reason := misplacement(bundle, manifest):
@@ -178,9 +160,8 @@ def _as_served(
     return checkpoint is None or _against_checkpoint(bundle, manifest, checkpoint, data)
 
 
-def _open(bundle: Path, manifest: Manifest, digest: str) -> str:
+def _open(bundle: Path, manifest: Manifest) -> str:
     """Load a bundle as the server does; return the library and provider that ran it."""
-    from foretell.bundle.errors import BundleError
     from foretell.service.engine.model import Capacity, Model
     from foretell.service.engine.runtime import Runtime
     from foretell.service.engine.scheduler import Scheduler
@@ -193,9 +174,6 @@ def _open(bundle: Path, manifest: Manifest, digest: str) -> str:
     model = Model(bundle, runtime, scheduler, capacity, observer, anywhere=True)
     model.close(timeout=1)
     scheduler.close(timeout=1)
-    # The model reads the manifest again: it must be the one whose signature was checked.
-    if model.digest != digest:
-        raise BundleError(f"{bundle}: was changed while it was verified; verify it again")
     return f"onnxruntime {runtime.library}, {model.provider}"
 
 

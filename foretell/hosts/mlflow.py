@@ -17,6 +17,7 @@ from foretell.bundle import manifest as manifests
 from foretell.bundle.manifest import Manifest
 from foretell.errors import RefusedError
 from foretell.predict.in_process import OpenBundle
+from foretell.signed import accepted
 
 if TYPE_CHECKING:
     from mlflow.models import ModelSignature
@@ -68,10 +69,17 @@ class BundleModel:
 
     Args:
         folder: Folder of the bundle.
+
+    Raises:
+        BundleError: the bundle is damaged, or is not signed as `FORETELL_SIGNED_BY` requires.
+        StartError: a key of that variable cannot be used.
+        RefusedError: the bundle does not work here.
     """
 
     def __init__(self, folder: Path) -> None:
-        bundle = OpenBundle(folder)
+        # MLflow names the folder. An open bundle has a copy of its own.
+        with accepted(folder, anywhere=True) as accepted_folder:
+            bundle = OpenBundle(accepted_folder)
         self._client = bundle.client
         # MLflow never closes models. At the end of Python, threads that closing needs have ended.
         weakref.finalize(self, bundle.close).atexit = False

@@ -30,7 +30,7 @@ _HTTP_WORKER_BYTES = 96 * 1024 * 1024
 
 def load(settings: Settings, metrics: Metrics) -> Repository:
     """Load the repository on the device of the settings; StartError if no model could be loaded."""
-    signers = open_signers(settings)
+    signers = open_signers(settings.signed_by)
     runtime = Runtime(settings.device)
     metrics.build = runtime.build
     capacity = Capacity(settings.max_batch, settings.max_queue, settings.max_queue_bytes)

@@ -1,16 +1,15 @@
-"""The signatures that a server requires of bundles."""
+"""The signatures that are required of bundles."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
 from foretell.service.errors import StartError
-from foretell.service.settings import Settings
 
-_SETTING = "FORETELL_SIGNED_BY"
+SETTING = "FORETELL_SIGNED_BY"
 
 
 class Signers(Protocol):
@@ -23,19 +22,19 @@ class Signers(Protocol):
         """
 
 
-def open_signers(settings: Settings) -> Signers | None:
-    """The keys of the settings, if any; StartError if one cannot be used."""
-    if not settings.signed_by:
+def open_signers(files: Sequence[Path], place: str = SETTING) -> Signers | None:
+    """The keys in files, if any; StartError, which names the place, if one cannot be used."""
+    if not files:
         return None
     try:
         # Most servers require no signatures, and need none of its libraries.
         module = import_module("foretell.signing.verify")
     except ModuleNotFoundError as error:
         raise StartError(
-            f"{_SETTING}: {error.name} is not installed; install foretell with the extra signing"
+            f"{place}: {error.name} is not installed; install foretell with the extra signing"
         ) from None
     try:
-        signers: Signers = module.Signers(settings.signed_by)
+        signers: Signers = module.Signers(files)
     except module.SigningError as error:
-        raise StartError(f"{_SETTING}: {error}") from None
+        raise StartError(f"{place}: {error}") from None
     return signers

@@ -91,7 +91,7 @@ an option wins over its variable. The log names a variable that looks like a set
 Sizes are bytes, or `64MB` and `1G` (powers of 1000), or `512MiB` and `1Gi` (powers of 1024). Times
 are seconds, or `500ms`, `30s`, `5m`, `1h`. An empty variable counts as unset. Exception: if
 a variable of API, actuals or ledger keys is empty and its list has no other keys, the server does
-not start, so that a lost secret never opens it.
+not start, so that a lost secret never opens it. Nor does it with an empty `FORETELL_SIGNED_BY`.
 
 {table}
 

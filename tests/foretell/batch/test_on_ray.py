@@ -28,8 +28,11 @@ from foretell.batch.on_ray import run_parts
 from foretell.batch.plan import Part
 from foretell.batch.run import Summary, forecast_table
 from foretell.batch.work import Done, Work, Worker
-from tests.foretell.batch.tables import forecasts, many, rejected, run, table, task, wave
+from foretell.signing.sign import sign
+from tests.foretell.batch.tables import forecasts, here, many, rejected, run, table, task, wave
+from tests.foretell.signing.keys import write_pair
 from tests.support.bundles import Spec, write_bundle
+from tests.support.command import done, refused
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
 
@@ -104,6 +107,31 @@ def test_part_that_kills_its_process_repeatedly_ends_the_run(
     assert begun.read_text() == "x" * (1 + on_ray._RETRIES)
     monkeypatch.undo()
     assert forecast(path, tmp_path / "repeat" / "1", tmp_path).counts == (40, 0)
+
+
+def test_nodes_read_the_bundle_that_was_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other nodes find the bundle where the command did, and accept only its manifest."""
+    bundle = write_bundle(tmp_path / "models", Spec())
+    other = write_bundle(tmp_path / "other", Spec(burn=1))
+    pair = write_pair(tmp_path, "own")
+    sign(bundle, pair.private)
+    path = tmp_path / "given.parquet"
+    parquet.write_table(many(3), path)
+    found = [bundle, other]
+
+    def on_a_node(
+        work: Work, parts: Sequence[Part], *, find: Callable[[], Path], **_: object
+    ) -> Iterator[Done]:
+        assert work.bundle != find() == bundle
+        return here(replace(work, bundle=found.pop(0)), parts)
+
+    monkeypatch.setattr(on_ray, "run_parts", on_a_node)
+    words = [f"--model={bundle.parent}", "--ray=local", f"--signed-by={pair.public}"]
+    done("batch", path, tmp_path / "out", *words)
+    message = refused("batch", path, tmp_path / "again", *words)
+    assert f"{other}: is not the bundle that the run began with" in message
 
 
 def test_missing_cluster_is_an_error(tmp_path: Path) -> None:

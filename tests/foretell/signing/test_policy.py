@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from foretell.service.errors import LoadFailedError, NotReadyError, StartError
 from foretell.service.settings import Settings
 from foretell.signing.sign import sign
 from foretell.storage.oci.packing import layer_of_file, layer_of_manifest, layer_of_signature
+from tests.foretell.signing.faults import Spoil, each_fault
 from tests.foretell.signing.keys import Pair
 from tests.service.client import Client
 from tests.support.bundles import Spec, write_bundle
@@ -43,48 +44,6 @@ def answered(client: Client, model: str = "repeat") -> str:
     assert answer.status_code == 200, answer.text
     version: str = answer.json()["model_version"]
     return version
-
-
-def unsign(bundle: Path, other: Pair) -> None:
-    (bundle / layout.SIGNATURE).unlink()
-
-
-def sign_with_another(bundle: Path, other: Pair) -> None:
-    sign(bundle, other.private)
-
-
-def change_weights(bundle: Path, other: Pair) -> None:
-    path = bundle / layout.WEIGHTS
-    content = bytearray(path.read_bytes())
-    content[0] ^= 1
-    path.write_bytes(content)
-
-
-def change_manifest(bundle: Path, other: Pair) -> None:
-    path = bundle / layout.MANIFEST
-    path.write_text(path.read_text().replace('"patchtst"', '"patchtsu"'))
-
-
-def add_file(bundle: Path, other: Pair) -> None:
-    (bundle / "more.bin").write_bytes(b"")
-
-
-def copy_signature(bundle: Path, other: Pair) -> None:
-    shutil.copy(bundle.parent / "1" / layout.SIGNATURE, bundle)
-
-
-FAULTS = {
-    unsign: "is not signed",
-    sign_with_another: "is not a signature by an accepted key",
-    change_weights: "sha256 differs from the manifest",
-    change_manifest: "signs other content of manifest.json",
-    add_file: "more.bin: is not in the manifest",
-    copy_signature: "signs other content of manifest.json",
-}
-each_fault = pytest.mark.parametrize(
-    ("spoil", "reason"), FAULTS.items(), ids=lambda each: getattr(each, "__name__", "")
-)
-Spoil = Callable[[Path, Pair], None]
 
 
 def test_signed_bundles_are_served(client: Client) -> None:

@@ -6,15 +6,19 @@ from pathlib import Path
 
 import obstore
 import pytest
+from pyarrow import parquet
 
+from foretell.batch import workers
 from foretell.bundle import layout
 from foretell.bundle.errors import BundleError
 from foretell.signing.sign import Signer, sign
 from foretell.storage.location import Location, open_location
 from foretell.storage.remote import open_remote
+from tests.foretell.batch.tables import forecasts, here, many
 from tests.foretell.signing.keys import Pair, write_pair
 from tests.service.client import Client
 from tests.support.bundles import Spec, write_bundle
+from tests.support.command import done, refused
 
 BODY = {"inputs": [{"series": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], "frequency": "H"}]}
 
@@ -77,6 +81,26 @@ def test_unsigned_and_changed_versions_are_refused(
         client.repository.poll()
         assert "accepted key" in client.repository.registry.get("repeat", "3").refused
         assert answered(client) == "3"
+
+
+def test_batch_refuses_unsigned_versions(
+    bundle: Path,
+    location: Location,
+    pair: Pair,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "run_parts", lambda work, parts, workers: here(work, parts))
+    parquet.write_table(many(3), tmp_path / "given.parquet")
+    remote = open_remote(location.url)
+    remote.publish(bundle, name=None, version=None)
+    remote.publish(write_bundle(tmp_path / "unsigned", Spec()), name=None, version="2")
+    words = ["batch", tmp_path / "given.parquet", tmp_path / "out", "--device=cpu"]
+    words += [f"--cache={tmp_path / 'cache'}", f"--signed-by={pair.public}"]
+    message = refused(*words, f"--model={location.url}/repeat")
+    assert "repeat/2: is not signed" in message
+    done(*words, f"--model={location.url}/repeat@1")
+    assert set(forecasts(tmp_path)["version"].to_pylist()) == {"1"}
 
 
 def test_publish_refuses_to_lose_a_signature(bundle: Path, location: Location) -> None:
