@@ -13,13 +13,13 @@ from foretell.bundle.example import Example
 from foretell.bundle.layout import EXAMPLE, NAME, VERSION
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.verdict import verdict
+from foretell.service.api.cards import CovariateCard, CovariateCards, ModelCard, ModelReport
 from foretell.service.engine.engine import Engine
 from foretell.service.engine.registry import Model, Registry
 from foretell.service.errors import NoExampleError, refusals
 from foretell.service.forecast.answers import ErrorResponse, ModelExample
 from foretell.service.forecast.covariates import example_covariates
 from foretell.service.forecast.options import most_steps
-from foretell.service.forecast.requests import CovariateCard, CovariateCards, ModelCard, ModelReport
 from foretell.service.http.body import JSON
 from foretell.service.http.compression import respond
 from foretell.service.http.pipeline import find_model

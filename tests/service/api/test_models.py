@@ -14,10 +14,10 @@ from foretell.bundle.distribution import Distribution
 from foretell.bundle.manifest import Manifest
 from foretell.bundle.results import Accuracy, CalibrationReport, TestResult
 from foretell.bundle.scaler import Scaler
+from foretell.service.api.cards import ModelCard, ModelReport
 from foretell.service.engine.intervals import Intervals
 from foretell.service.errors import StartError
 from foretell.service.forecast.answers import ModelExample
-from foretell.service.forecast.requests import ModelCard, ModelReport
 from foretell.service.http import compression
 from foretell.service.http.compression import compress
 from tests.service.client import Client

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from foretell.bundle.scaler import Scaler
 from foretell.service.errors import InvalidInputError
-from foretell.service.forecast.requests import Missing
 from foretell.service.forecast.series import fill
 from foretell.service.forecast.warnings import outside
+from foretell.timeaxis.gaps import Missing
 from tests.service.client import Client
 from tests.service.conftest import MULTIVARIATE, UNIVARIATE
 from tests.service.forecast.bodies import EIGHT, body, notes_of
