@@ -25,8 +25,8 @@ from foretell.service.errors import (
     UnsupportedMediaError,
     let_go,
 )
+from foretell.service.http.client import WHOLE
 from foretell.service.http.compression import Body, Decompressor
-from foretell.service.http.protocol import WHOLE
 
 
 class MemoryBudget:

@@ -37,8 +37,8 @@ from foretell.service.errors import (
     let_go,
 )
 from foretell.service.http.body import LARGE
+from foretell.service.http.client import ClientConnection
 from foretell.service.http.compression import Body
-from foretell.service.http.protocol import ClientConnection
 from foretell.service.http.waiting import wait_for_result
 from foretell.service.metrics import CHALLENGER_SKIPPED
 

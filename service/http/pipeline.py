@@ -39,9 +39,9 @@ from foretell.service.http.body import (
     read_body,
 )
 from foretell.service.http.challenges import Challenge, Challenges
+from foretell.service.http.client import connection_of
 from foretell.service.http.compression import Body, choose_encoding, compress
 from foretell.service.http.middleware import RequestContext
-from foretell.service.http.protocol import connection_of
 from foretell.service.http.waiting import wait_for_result
 from foretell.service.metrics import LEDGER_FORECASTS, Stage
 from foretell.service.settings import Settings

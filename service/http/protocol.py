@@ -11,7 +11,7 @@ import termios
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from importlib import metadata
@@ -19,17 +19,13 @@ from typing import Any
 
 import httptools
 import orjson
-from starlette.requests import Request
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from foretell.service.errors import StartError, error_body, error_fields
+from foretell.service.http.client import EXTENSION, WHOLE, ClientConnection
 from foretell.service.metrics import Metrics
-
-# Members of `extensions` in the ASGI scope: the client, and a mark that the body is complete.
-EXTENSION = "foretell.client"
-WHOLE = "foretell.body_complete"
 
 # The headers that clients and proxies send take a few kilobytes.
 _MAX_HEADER_BYTES = 64 * 1024
@@ -45,8 +41,6 @@ MOST_REFUSED = 8
 
 # `Connection` and `Parser` change private interfaces of these versions.
 _WRITTEN_FOR = {"uvicorn": "0.54", "httptools": "0.9"}
-
-Watcher = Callable[[], None]
 
 
 class Parser(httptools.HttpRequestParser):
@@ -86,39 +80,6 @@ class Parser(httptools.HttpRequestParser):
         lines = [b"%b %b HTTP/%b" % (self.get_method(), target, version)]
         lines += [b"%b: %b" % line for line in self._connection.headers if line[0] != b"upgrade"]
         return b"\r\n".join([*lines, b"", b""])
-
-
-@dataclass(slots=True, eq=False)
-class ClientConnection:
-    """Calls functions when the client disconnects; for use on the event loop only."""
-
-    # Resumes reading, which may have paused during a large body: only reading finds the end of a
-    # connection.
-    resume_reading: Callable[[], None]
-    disconnected: bool = False
-    watchers: set[Watcher] = field(default_factory=set)
-
-    def watch(self, watcher: Watcher) -> None:
-        """Call a function when the client disconnects, or now if it has disconnected."""
-        self.watchers.add(watcher)
-        if self.disconnected:
-            watcher()
-        else:
-            self.resume_reading()
-
-    def unwatch(self, watcher: Watcher) -> None:
-        self.watchers.discard(watcher)
-
-    def disconnect(self) -> None:
-        self.disconnected = True
-        for watcher in tuple(self.watchers):
-            watcher()
-
-
-def connection_of(request: Request) -> ClientConnection:
-    """The client of a request; a request without a connection has one that never disconnects."""
-    client: ClientConnection | None = request.scope.get("extensions", {}).get(EXTENSION)
-    return ClientConnection(lambda: None) if client is None else client
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from functools import partial
 from foretell.service.arrays import Arrays
 from foretell.service.engine.run import Run
 from foretell.service.errors import ClientDisconnectedError, DeadlineExceededError
+from foretell.service.http.client import ClientConnection
 from foretell.service.http.middleware import RequestContext
-from foretell.service.http.protocol import ClientConnection
 
 
 async def wait_for_result(

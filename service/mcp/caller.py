@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Scope
 from foretell.service.errors import DeadlineExceededError
 from foretell.service.forecast.parse import parsing_bytes
 from foretell.service.http.body import JSON, LARGE, TIMEOUT_HEADER, Offload, Share
+from foretell.service.http.client import WHOLE
 from foretell.service.http.middleware import request_context
-from foretell.service.http.protocol import WHOLE
 from foretell.service.mcp.exchange import exchange
 
 # Headers of the client that its tools' requests have too.

@@ -38,8 +38,8 @@ from foretell.service.http.body import (
     read_body,
     timeout_of,
 )
+from foretell.service.http.client import WHOLE, ClientConnection
 from foretell.service.http.middleware import RequestContext
-from foretell.service.http.protocol import WHOLE, ClientConnection
 from foretell.service.http.waiting import wait_for_result
 from tests.service.loops import on_loop
 

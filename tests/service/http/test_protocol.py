@@ -17,14 +17,8 @@ from starlette.requests import Request
 
 from foretell.service.errors import StartError
 from foretell.service.http import protocol
-from foretell.service.http.protocol import (
-    EXTENSION,
-    WHOLE,
-    ClientConnection,
-    Connection,
-    Limits,
-    connection_of,
-)
+from foretell.service.http.client import WHOLE, connection_of
+from foretell.service.http.protocol import Connection, Limits
 from foretell.service.metrics import Metrics
 from tests.service.http.wire import (
     Wire,
@@ -349,40 +343,6 @@ def test_connection_drops_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch
         return closed
 
     assert asyncio.run(send()) == [False, False, True]
-
-
-def test_watchers_are_called_on_disconnect() -> None:
-    listened: list[str] = []
-    called: list[str] = []
-    client = ClientConnection(lambda: listened.append("."))
-
-    def first() -> None:
-        called.append("first")
-        client.unwatch(second)
-
-    def second() -> None:
-        called.append("second")
-
-    client.watch(second)
-    client.unwatch(second)
-    client.watch(first)
-    assert listened == [".", "."]
-    client.disconnect()
-    assert client.disconnected
-    assert called == ["first"]
-    # A callback that is added late is called at once.
-    client.watch(second)
-    assert called == ["first", "second"]
-
-
-def test_client_of_foretells_server() -> None:
-    client = ClientConnection(lambda: None)
-    request = Request({"type": "http", "extensions": {EXTENSION: client}})
-    assert connection_of(request) is client
-    # A request without a connection never disconnects.
-    other = connection_of(Request({"type": "http"}))
-    other.watch(lambda: None)
-    assert not other.disconnected
 
 
 def written(*steps: Callable[[Connection], object]) -> Wire:
