@@ -7,37 +7,30 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
-from weakref import WeakValueDictionary
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foretell.bundle.calibration import Calibration
-from foretell.bundle.example import Example
-from foretell.bundle.manifest import Manifest
 from foretell.service.arrays import NO_ARRAYS, Arrays
 from foretell.service.engine import ipc
 from foretell.service.engine.engine import Engine, Status
-from foretell.service.engine.intervals import Intervals
 from foretell.service.engine.learned import Key, LearnedOffsets, Offsets
 from foretell.service.engine.registry import (
     LOADING,
     IndexEntry,
     Model,
-    Named,
     Registry,
     State,
-    VersionState,
     unready,
 )
+from foretell.service.engine.remote import RemoteModels
 from foretell.service.engine.run import Run
 from foretell.service.errors import (
     DeadlineExceededError,
@@ -59,39 +52,6 @@ _REFRESH_SECONDS = 1.0
 _LOST = "the process that runs the models has ended; another one takes its place"
 
 
-@dataclass(eq=False, repr=False)
-class RemoteModel(Named):
-    """A `registry.Model` that the engine runs."""
-
-    # The connection to the engine that loaded it, and the engine's number of the load.
-    connection: _EngineConnection
-    number: int
-    manifest: Manifest
-    digest: str
-    intervals: Intervals
-    provider: str
-    max_batch: int
-    on_demand: bool
-    failure: str | None = None
-
-    def submit(
-        self,
-        feeds: Arrays,
-        *,
-        attention: Sequence[str] = (),
-        deadline: float,
-        admitted: bool = False,
-        background: bool = False,
-    ) -> Run:
-        """Send windows to the engine; a run that it refuses fails later."""
-        about = self.number, deadline, admitted, background, tuple(attention)
-        return self.connection.submit(feeds, *about)
-
-    async def example(self) -> Example | None:
-        series, arrays = await self.connection.call("example", self.number)
-        return Example(series=series, **arrays) if arrays else None
-
-
 class EngineClient(Engine):
     """The engine in another process; while it is lost, requests fail and the client reconnects."""
 
@@ -109,9 +69,7 @@ class EngineClient(Engine):
         self._lost: Mapping[str, str] = {}
         # The last registry whose report was made.
         self._reported = self._registry
-        # Models by the digest of their load: most are the same after the engine was replaced, and
-        # are not read again.
-        self.models: WeakValueDictionary[bytes, RemoteModel] = WeakValueDictionary()
+        self.models = RemoteModels()
 
     async def start(self) -> None:
         self._task = asyncio.create_task(self._stay_connected())
@@ -363,7 +321,8 @@ class _EngineConnection(ipc.Connection):
         changes, self._changes = self._changes, []
         try:
             if not self.transport.is_closing():
-                self._registry = await asyncio.to_thread(self._read, changes)
+                given = self._registry, changes, self
+                self._registry = await asyncio.to_thread(self._client.models.read, *given)
         except Exception:
             # The engine sends all of it again on the next connection.
             _logger.exception("what the engine serves could not be read")
@@ -374,55 +333,3 @@ class _EngineConnection(ipc.Connection):
         if self.update is asyncio.current_task():
             self.update = None
             self.changing.clear()
-
-    def _read(self, frames: Sequence[NDArray[np.uint8]]) -> Registry:
-        """The registry after the changes of some updates."""
-        states: dict[tuple[str, str], VersionState | None] = {}
-        for frame in frames:
-            changes, loads = ipc.decode(frame.data)
-            assert isinstance(changes, ipc.Changes)  # noqa: S101
-            pins, challengers = changes.pins, changes.challengers
-            not_ready = changes.not_ready
-            states |= dict.fromkeys(changes.removed)
-            for name, version, number, failure, refused, changing, wanted in changes.changed:
-                key, model = (name, version), None
-                if number is not None:
-                    if str(number) in loads:
-                        model = self._model(number, loads[str(number)])
-                    else:
-                        state = states.get(key) or self._registry.get(*key)
-                        model = cast("RemoteModel", state.model)
-                    model.failure = failure
-                states[key] = VersionState(model, refused, changing, wanted)
-        registry = self._registry.with_versions(states)
-        choice = registry.pins, registry.challengers, registry.not_ready
-        if choice != (pins, challengers, not_ready):
-            registry = replace(registry, pins=pins, challengers=challengers, not_ready=not_ready)
-        # The registry caches its defaults; with thousands of versions this, too, is for a thread.
-        _ = registry.defaults
-        return registry
-
-    def _model(self, number: int, load: NDArray[np.uint8]) -> RemoteModel:
-        digest = sha256(load.data).digest()
-        known = self._client.models.get(digest)
-        if known is not None:
-            model = replace(known, connection=self, number=number, failure=None)
-        else:
-            about, arrays = ipc.decode(load.data)
-            assert isinstance(about, ipc.Load)  # noqa: S101
-            read = Manifest.model_validate_json(about.manifest)
-            calibration = None
-            if arrays:
-                calibration = Calibration(arrays["levels"].copy(), arrays["offsets"].copy())
-            model = RemoteModel(
-                self,
-                number,
-                read,
-                about.digest,
-                Intervals(read, calibration),
-                about.provider,
-                about.max_batch,
-                about.on_demand,
-            )
-        self._client.models[digest] = model
-        return model

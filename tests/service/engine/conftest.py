@@ -21,12 +21,13 @@ from foretell.service.arrays import Arrays
 from foretell.service.engine import background, queues, root
 from foretell.service.engine import run as runs
 from foretell.service.engine import scheduler as module
-from foretell.service.engine.client import EngineClient, _EngineConnection
+from foretell.service.engine.client import EngineClient
 from foretell.service.engine.engine import LocalEngine
 from foretell.service.engine.loading import load
 from foretell.service.engine.model import Model
 from foretell.service.engine.queues import Queue
 from foretell.service.engine.registry import Registry
+from foretell.service.engine.remote import RemoteModels, Sender
 from foretell.service.engine.run import Run
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler
@@ -234,13 +235,15 @@ def before_reads(
     monkeypatch: pytest.MonkeyPatch, call: Callable[[Sequence[np.ndarray]], object]
 ) -> None:
     """Call a function with the frames of every update before the update is read."""
-    plain = _EngineConnection._read
+    plain = RemoteModels.read
 
-    def read(connection: _EngineConnection, frames: Sequence[np.ndarray]) -> Registry:
+    def read(
+        models: RemoteModels, registry: Registry, frames: Sequence[np.ndarray], connection: Sender
+    ) -> Registry:
         call(frames)
-        return plain(connection, frames)
+        return plain(models, registry, frames, connection)
 
-    monkeypatch.setattr(_EngineConnection, "_read", read)
+    monkeypatch.setattr(RemoteModels, "read", read)
 
 
 class System:

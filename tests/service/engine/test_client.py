@@ -133,7 +133,7 @@ async def test_client_reads_only_changed_models_of_the_next_engine(
         read.append(manifest.name)
         return Intervals(manifest, *given)
 
-    monkeypatch.setattr("foretell.service.engine.client.Intervals", reading)
+    monkeypatch.setattr("foretell.service.engine.remote.Intervals", reading)
     write_bundle(models, Spec(name="zeta"))
 
     system = System(models, tmp_path / "engine")
@@ -168,7 +168,7 @@ async def test_client_reconnects_after_an_unreadable_update(
             raise MemoryError("for a moment")
         return Intervals(manifest, *given)
 
-    monkeypatch.setattr("foretell.service.engine.client.Intervals", read)
+    monkeypatch.setattr("foretell.service.engine.remote.Intervals", read)
 
     async with system.engine(), system.worker() as worker:
         assert worker.registry.loaded("repeat") == ["1"]
