@@ -22,10 +22,12 @@ from foretell.service.engine.scheduler import Scheduler
 from foretell.service.engine.store import (
     Fingerprints,
     ModelStore,
+    fetch,
     fill,
     nothing_here,
     refuse_to_start,
 )
+from foretell.service.engine.unfetched import Unfetched
 from foretell.service.engine.versions import Versions
 from foretell.service.errors import (
     LoadFailedError,
@@ -100,8 +102,7 @@ class Repository:
         self._acted: dict[str, Serving] = {}
         # Models with changes that an error of the file system has delayed.
         self._behind: set[str] = set()
-        self._mirror_failures: Mapping[tuple[str, str], str] = {}
-        self._unlisted: dict[str, str] = {}
+        self._unfetched = Unfetched(mirror, self.versions, metrics)
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
 
@@ -171,7 +172,7 @@ class Repository:
             for name, present in self._seen.items():
                 self._policy.read(self._store.folder, name)
                 self._initial_load(name, present)
-            self._note_mirror_failures(wanted=True)
+            self._unfetched.note(wanted=True)
         if self._watch_seconds is None and not self.registry.models:
             refuse_to_start(self._store, self._mirror, self.registry)
         if not self._seen:
@@ -187,7 +188,7 @@ class Repository:
         chooses replace all others of the model. LoadFailedError: a bundle was refused; the other
         versions are loaded, and the previous model still answers.
         """
-        self._fetch(name, version)
+        fetch(self._mirror, name, version)
         present = self._store.find(name, version)
         self._policy.read(self._store.folder, name)
         chosen = self._policy.required(name, present) if version is None else [version]
@@ -235,7 +236,7 @@ class Repository:
                     if name not in self._behind:
                         _logger.error("changes of %s are tried again: %s", name, error)
             self._seen, self._behind = {**found, **behind}, set(behind)
-            self._note_mirror_failures()
+            self._unfetched.note()
 
     def prune(self) -> None:
         """Forget refusals of bundles that were removed, unless a change is in progress."""
@@ -246,7 +247,7 @@ class Repository:
                 (name, version, state)
                 for name, version, state in self.registry
                 if state.refused
-                and (name, version) not in self._mirror_failures
+                and (name, version) not in self._unfetched.failures
                 and self._store.is_removed(name, version)
             ]
             # If all bundles are missing at once, their volume is.
@@ -305,39 +306,6 @@ class Repository:
                     message = "the repository cannot be polled; it is tried again: %s"
                     _logger.error(message, error, exc_info=trace)
                 logged = str(error)
-
-    def _fetch(self, name: str, version: str | None) -> None:
-        """Mirror the versions to load; if the repository fails, the folder may still have them."""
-        if self._mirror is None:
-            return
-        try:
-            self._mirror.refresh(name, version)
-        except (StorageError, OSError) as error:
-            _logger.warning("the load uses bundles that were fetched before: %s", error)
-        failures = self._mirror.failures
-        if version is not None and (name, version) in failures:
-            raise LoadFailedError(f"{name}@{version}: {failures[name, version]}", param="model")
-
-    def _note_mirror_failures(self, *, wanted: bool = False) -> None:
-        """Mark versions that could not be fetched as refused."""
-        if self._mirror is None:
-            return
-        for name, reason in self._mirror.unlisted.items():
-            if self._unlisted.get(name) != reason:
-                _logger.error("%s cannot be read; its fetched versions stay: %s", name, reason)
-        self._unlisted = dict(self._mirror.unlisted)
-        before, self._mirror_failures = self._mirror_failures, self._mirror.failures
-        for (name, version), reason in before.items():
-            state = self.registry.get(name, version)
-            if (name, version) not in self._mirror_failures and state.refused == reason:
-                self.versions.clear_refusal(name, version)
-        for (name, version), reason in self._mirror_failures.items():
-            state = self.registry.get(name, version)
-            refused = replace(state, refused=reason, wanted=state.wanted or wanted)
-            self.versions.put(name, version, refused)
-            if before.get((name, version)) != reason:
-                _logger.error("refused %s@%s: %s", name, version, reason)
-                self._metrics.refused(name, version)
 
     def _initial_load(self, name: str, present: Mapping[str, str]) -> None:
         """Load the chosen versions of a model, or an older version if these are refused."""
@@ -401,4 +369,4 @@ class Repository:
 
     def _point(self, name: str) -> None:
         """Say which version the name means, by the policy."""
-        self.versions.point(name, self._policy.serving(name), self._mirror_failures)
+        self.versions.point(name, self._policy.serving(name), self._unfetched.failures)

@@ -13,7 +13,12 @@ from foretell.bundle.errors import BundleError
 from foretell.bundle.nearness import Index, listed
 from foretell.service.engine.policy import Policy
 from foretell.service.engine.registry import Registry
-from foretell.service.errors import StartError, UnknownModelError, UnknownVersionError
+from foretell.service.errors import (
+    LoadFailedError,
+    StartError,
+    UnknownModelError,
+    UnknownVersionError,
+)
 from foretell.service.settings import Settings
 from foretell.storage.errors import StorageError
 from foretell.storage.mirror import Mirror, default_cache
@@ -143,6 +148,22 @@ def fill(store: ModelStore, mirror: Mirror | None) -> None:
         if not store.versions():
             raise StartError(f"model repository {error}") from error
         _logger.warning("serves bundles that were fetched before: %s", error)
+
+
+def fetch(mirror: Mirror | None, name: str, version: str | None) -> None:
+    """Mirror the versions to load; if the repository fails, the folder may still have them.
+
+    LoadFailedError: the version could not be fetched.
+    """
+    if mirror is None:
+        return
+    try:
+        mirror.refresh(name, version)
+    except (StorageError, OSError) as error:
+        _logger.warning("the load uses bundles that were fetched before: %s", error)
+    failures = mirror.failures
+    if version is not None and (name, version) in failures:
+        raise LoadFailedError(f"{name}@{version}: {failures[name, version]}", param="model")
 
 
 def refuse_to_start(store: ModelStore, mirror: Mirror | None, registry: Registry) -> None:
