@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from foretell.bundle.nearness import listed
 from foretell.data.clock import counts_a_day, has_clock_form, has_clock_name, is_clock
 from foretell.data.errors import DataError
-from foretell.data.moments import looks_like_timestamp, read_timestamps
 from foretell.data.numbers import is_text, read_numbers
 from foretell.data.parts import are_dates, beside, find_parts, is_part
+from foretell.data.timestamps import looks_like_timestamp, read_timestamps
 
 # If more than one row in four repeats the time of another, the table has several series.
 _REPEATED = 4

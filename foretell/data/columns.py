@@ -16,10 +16,10 @@ from foretell.data.cells import Cells
 from foretell.data.covariates import Column, Kinds, read_column, read_past
 from foretell.data.errors import DataError
 from foretell.data.missing import NAMELESS
-from foretell.data.moments import are_times_near
 from foretell.data.numbers import Numbers, read_numbers
 from foretell.data.parts import repeats_times
 from foretell.data.roles import Roles
+from foretell.data.timestamps import are_times_near
 from foretell.timeaxis.timestamps import Timestamps
 
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from foretell.data.cells import plain_name
 from foretell.data.errors import DataError
-from foretell.data.moments import looks_like_timestamp
 from foretell.data.numbers import MARKS, Numbers, read_numbers
 from foretell.data.roles import TIMES
+from foretell.data.timestamps import looks_like_timestamp
 
 SEPARATORS = ",;\t|"
 COMMENT = "#"

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from foretell.data.clock import is_clock, part_counted, read_clock
 from foretell.data.errors import DataError
-from foretell.data.moments import Moments, read_timestamps
+from foretell.data.moments import Moments
 from foretell.data.months import month_of
 from foretell.data.numbers import is_text, read_numbers
+from foretell.data.timestamps import read_timestamps
 from foretell.data.written import OFFSET
 from foretell.timeaxis.timestamps import Timestamps
 

@@ -11,12 +11,12 @@ import pandas as pd
 
 from foretell.data.covariates import Kinds
 from foretell.data.files import read_file
-from foretell.data.moments import read_timestamps
 from foretell.data.numbers import Mark, read_numbers
 from foretell.data.parts import assemble
 from foretell.data.reading import Reading, roles_of
 from foretell.data.roles import IDS
 from foretell.data.texts import Texts
+from foretell.data.timestamps import read_timestamps
 
 # Most values of a column of facts, such as days of the month, and of categories.
 _FACTS, _CATEGORIES = 31, 50

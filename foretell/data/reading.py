@@ -22,7 +22,6 @@ from foretell.data.covariates import Kinds, read_static
 from foretell.data.ends import keep_last
 from foretell.data.errors import DataError
 from foretell.data.files import read_file
-from foretell.data.moments import read_timestamps
 from foretell.data.numbers import Mark
 from foretell.data.panel import Panel, Source
 from foretell.data.parts import assemble
@@ -31,6 +30,7 @@ from foretell.data.roles import IDS, Roles, find_roles, named_ids
 from foretell.data.rows import Rows
 from foretell.data.series import Assembly
 from foretell.data.texts import Texts
+from foretell.data.timestamps import read_timestamps
 from foretell.data.wide import refuse_wide
 from foretell.timeaxis.errors import TimestampError
 from foretell.timeaxis.frequency import Frequency

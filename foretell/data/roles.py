@@ -23,9 +23,9 @@ from foretell.data.apart import (
 from foretell.data.cells import Cells
 from foretell.data.clock import has_clock_form, is_clock
 from foretell.data.errors import DataError
-from foretell.data.moments import read_timestamps
 from foretell.data.numbers import is_text, read_numbers
 from foretell.data.parts import are_dates, beside, find_parts, part_called
+from foretell.data.timestamps import read_timestamps
 
 TIMES = (
     *("date", "datetime", "timestamp", "time", "ds", "dates", "datetimes", "timestamps", "times"),

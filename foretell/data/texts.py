@@ -23,9 +23,9 @@ from foretell.data.header import (
     records,
 )
 from foretell.data.missing import MISSING, NO_CATEGORY
-from foretell.data.moments import looks_like_timestamp
 from foretell.data.numbers import Mark, is_text
 from foretell.data.problems import Problems
+from foretell.data.timestamps import looks_like_timestamp
 from foretell.data.wide import may_be_times
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")

@@ -15,10 +15,10 @@ from foretell.data.apart import has_clock, holds_times, repeats
 from foretell.data.cells import Cells
 from foretell.data.clock import read_clock
 from foretell.data.errors import DataError
-from foretell.data.moments import looks_like_timestamp
 from foretell.data.months import month_of
 from foretell.data.numbers import is_text
 from foretell.data.parts import find_parts, part_called
+from foretell.data.timestamps import looks_like_timestamp
 
 _YEAR = re.compile(r"[Xx]?((?:1[6-9]|20)\d\d)(?: \[YR\d{4}\])?")
 _COUNTED = re.compile(

@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 
 from foretell.data.errors import DataError
-from foretell.data.moments import Moments, looks_like_timestamp, read_timestamps
+from foretell.data.moments import Moments
 from foretell.data.parts import assemble
+from foretell.data.timestamps import looks_like_timestamp, read_timestamps
 
 
 def read(cells: list[object], date_format: str | None = None, dtype: object = "str") -> Moments:
