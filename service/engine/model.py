@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from foretell.bundle import calibration, checksums, example, layout, manifest
+from foretell.bundle import calibration, layout
 from foretell.bundle.errors import BundleError
 from foretell.bundle.example import Example
 from foretell.bundle.manifest import Manifest
@@ -23,26 +21,23 @@ from foretell.bundle.placement import misplacement
 from foretell.bundle.private_copy import PrivateCopy
 from foretell.service.arrays import HISTORY, Arrays
 from foretell.service.engine.cache import CacheEntry, ModelCache
+from foretell.service.engine.graphs import Graphs
 from foretell.service.engine.intervals import Intervals
-from foretell.service.engine.limits import return_free_memory
 from foretell.service.engine.messages import without_folder
 from foretell.service.engine.registry import Named
 from foretell.service.engine.run import Run, own_error
 from foretell.service.engine.runtime import Runtime
 from foretell.service.engine.scheduler import Scheduler, check_rows
-from foretell.service.engine.selftest import Health, Seconds, SelfTest, fastest_batch
+from foretell.service.engine.selftest import Health
+from foretell.service.engine.served_bundle import ServedBundle
 from foretell.service.engine.signatures import Signers
 from foretell.service.engine.usage import Limits, Observer, Usage
 from foretell.service.errors import ModelFailedError, NotReadyError, QueueFullError
 from foretell.service.session import Session
 
-_logger = logging.getLogger(__name__)
-
 # Attention values that one run may return, 64 MiB: a long context has far more than forecasts.
 _ATTENTION_VALUES = 16 * 1024 * 1024
 _STOP_SECONDS = 0.5
-# Other models' batches come first, and a GPU captures its graphs.
-_THREADS_SECONDS = 300.0
 # Opening a graph keeps a core busy: after a failure not every request tries again.
 _REOPEN_SECONDS = 10.0
 
@@ -62,12 +57,6 @@ class Model(Named):
     With a cache only the manifest and the quantiles are read at first. The model is loaded when a
     run needs it, and may be evicted for others. Without a cache it is loaded at once, to stay. The
     graph of attention is opened in either case when a run needs it.
-
-    The first load tests the whole bundle. Later loads of the same manifest, which has all
-    checksums, do not test the graph of attention and the best batch again.
-
-    With `signers` each load checks the signature, against the manifest whose checksums the copy is
-    compared with: no other files can be served.
 
     Raises:
         BundleError: the bundle is damaged, breaks the contract, is not signed as `signers` require,
@@ -89,18 +78,15 @@ class Model(Named):
         anywhere: bool = False,
     ) -> None:
         self.folder = folder
-        content = manifest.read_bytes(folder)
-        self.manifest = about = _parse(content, folder, runtime)
-        self.digest = manifest.digest_of(content)
-        self._signers = signers
-        self._check_signature(content)
+        self._bundle = ServedBundle(folder, signers, on_gpu=runtime.on_gpu)
+        self.manifest = about = self._bundle.manifest
+        self.digest = self._bundle.digest
         self.provider = runtime.provider
         # When a run last wanted it, on the clock of `time.monotonic`.
         self.used = 0.0
         self.on_demand = cache is not None
         self._cache = cache
         self._entry = CacheEntry(self)
-        self._runtime = runtime
         self._scheduler = scheduler
         self._observer = observer
         # Tests and sessions read only this copy: the folder may change.
@@ -109,15 +95,13 @@ class Model(Named):
             # The copy has found any damage by now: damage is reported before a wrong place.
             if not anywhere and (reason := misplacement(folder, about)):
                 raise BundleError(reason)
-            self.intervals = Intervals(about, calibration.read(folder, about, self._read))
+            read = partial(self._bundle.read, copy=copy)
+            self.intervals = Intervals(about, calibration.read(folder, about, read))
         except BaseException:
             if copy is not None:
                 copy.close()
             raise
-        self._prepared_batch = capacity.max_batch or runtime.largest_batch
-        self.max_batch = self._prepared_batch
-        self._is_tuned = capacity.max_batch is None and not runtime.on_gpu
-        self._is_verified = False
+        self._graphs = Graphs(folder, about, runtime, scheduler, capacity.max_batch)
         self._sessions: dict[str, Session] = {}
         self._health = self._new_health()
         self._changing = threading.Lock()
@@ -140,6 +124,10 @@ class Model(Named):
         return self.queue.usage
 
     @property
+    def max_batch(self) -> int:
+        return self._graphs.max_batch
+
+    @property
     def resident(self) -> bool:
         return bool(self._sessions)
 
@@ -153,18 +141,12 @@ class Model(Named):
 
     def is_of_folder(self) -> bool:
         """Whether its folder still has the content that was opened; OSError if unreadable."""
-        try:
-            if not self._has_manifest():
-                return False
-            checksums.check(self.folder, self.manifest.files)
-        except BundleError:
-            return False
-        return True
+        return self._bundle.is_of_folder()
 
     async def example(self) -> Example | None:
         """The example window of the bundle, if any; NotReadyError if the bundle was changed."""
         try:
-            return await asyncio.to_thread(example.read, self.folder, self.manifest, self._read)
+            return await asyncio.to_thread(self._bundle.example, self._copy)
         except (BundleError, OSError) as error:
             raise NotReadyError("the model's bundle was changed since it was loaded") from error
 
@@ -230,7 +212,7 @@ class Model(Named):
 
     def open(self) -> list[Run]:
         """Load it for the cache and release held runs; returns those held for the first time."""
-        if not self._has_manifest():
+        if not self._bundle.has_manifest():
             raise BundleError(f"{self.folder}: was changed since it was read; load it again")
         return self._load(PrivateCopy(self.folder, self.manifest.files))
 
@@ -260,30 +242,10 @@ class Model(Named):
             copy, self._copy = self._copy, None
         self._close_sessions(copy, end)
 
-    def _has_manifest(self) -> bool:
-        """Whether its folder still has the manifest that was opened; BundleError if not signed."""
-        content = manifest.read_bytes(self.folder)
-        if manifest.digest_of(content) != self.digest:
-            return False
-        self._check_signature(content)
-        return True
-
-    def _check_signature(self, content: bytes) -> None:
-        if self._signers is not None:
-            self._signers.check(self.folder, content, self.manifest.files)
-
     def _hold(self, graph: str) -> None:
         """Hold runs of a graph until the next load."""
         assert self._cache is not None  # noqa: S101 - others stay
         self.queue.pause(graph, partial(self._cache.want, self._entry))
-
-    def _read(self, name: str) -> bytes:
-        """The content of a file of the bundle, with its checksum verified."""
-        if (copy := self._copy) is not None:
-            # It raises `ValueError` if it was closed meanwhile.
-            with suppress(ValueError):
-                return copy.read(name)
-        return checksums.read(self.folder / name, self.manifest.files[name])
 
     def _run(self, thread: int, graph: str, feeds: Arrays) -> Arrays:
         session = self._sessions.get(graph)
@@ -302,13 +264,7 @@ class Model(Named):
         """Open and test a copy, and release held runs; returns those held for the first time."""
         session = None
         try:
-            if not self._is_verified:
-                # Only checked here: few clients want it, and it is read again for them.
-                example.read(self.folder, self.manifest, copy.read)
-            probes = copy.read(layout.PROBES)
-            test = SelfTest(self.folder, self.manifest, probes, self._prepared_batch)
-            session = self._open(layout.FORECAST_GRAPH, copy, test, self._prepared_batch)
-            self._self_test(session, test, copy)
+            session, test = self._graphs.load(copy)
             with self._changing:
                 if self._closed:
                     raise NotReadyError("the model is stopping")
@@ -324,62 +280,14 @@ class Model(Named):
                 session.close()
             copy.close()
             raise
-        if not self._is_verified:
-            self._is_verified = True
-            self._log_version()
         return waited
-
-    def _self_test(self, session: Session, test: SelfTest, copy: PrivateCopy) -> None:
-        def warm(thread: int) -> None:
-            try:
-                session.warm(thread)
-            except ModelFailedError as error:
-                raise BundleError(f"{session.graph}: {error.__cause__}") from error
-
-        self._on_threads(warm)
-        self._on_threads(partial(test.replay, session))
-        if self._is_verified:
-            return
-        if self._is_tuned:
-            seconds: Seconds = {}
-            self._on_threads(partial(test.time_runs, session, seconds))
-            self.max_batch = fastest_batch(seconds, self.max_batch)
-        if self.manifest.attention:
-            # Tested with the rest of the bundle, and closed again: few requests want attention.
-            explain = self._open(layout.EXPLAIN_GRAPH, copy, test)
-            try:
-                test.replay(explain)
-            finally:
-                explain.close()
-
-    def _log_version(self) -> None:
-        exported = self.manifest.libraries.get("onnxruntime", self._runtime.library)
-        if exported != self._runtime.library:
-            _logger.info(
-                "%s: exported with onnxruntime %s; its probes pass under %s",
-                self.folder,
-                exported,
-                self._runtime.library,
-            )
 
     def _new_health(self) -> Health:
         name = f"{self.name}@{self.version}"
-        return Health(name, partial(self._on_threads, self._replay), self._observer.changed)
+        return Health(name, partial(self._graphs.on_threads, self._replay), self._observer.changed)
 
     def _replay(self, thread: int) -> None:
         self._test.replay(self._sessions[layout.FORECAST_GRAPH], thread)
-
-    def _on_threads(self, function: Callable[[int], None]) -> None:
-        """Call a function on every inference thread, between its batches."""
-        calls = self._scheduler.on_threads(function)
-        # After an error the caller closes the sessions that a running call would use.
-        wait(calls, _THREADS_SECONDS)
-        for call in calls:
-            if not call.done():
-                raise ModelFailedError(
-                    f"an inference thread was not free within {_THREADS_SECONDS:.0f} s"
-                )
-            call.result()
 
     def _ask_for_attention(self) -> None:
         """Open the graph of attention, unless it is being opened; with the queues' lock.
@@ -402,7 +310,7 @@ class Model(Named):
         session, failure = None, ""
         if copy is self._copy:
             try:
-                session = self._open(layout.EXPLAIN_GRAPH, copy, self._test)
+                session = self._graphs.open(layout.EXPLAIN_GRAPH, copy, self._test)
                 self._test.replay(session)
             # A later attempt may find memory free, or a file readable.
             except Exception as error:
@@ -422,20 +330,6 @@ class Model(Named):
         # Outside the lock: a busy GPU may delay it.
         if session is not None:
             session.close()
-
-    def _open(
-        self, graph: str, copy: PrivateCopy, test: SelfTest, max_batch: int | None = None
-    ) -> Session:
-        session = self._runtime.open(self.folder / graph, copy=copy, max_batch=max_batch)
-        # onnxruntime held the weights once more while it prepared them.
-        return_free_memory()
-        try:
-            test.check_interface(session, graph)
-        except BaseException:
-            session.close()
-            raise
-        _logger.info("opened %s on %s", session.graph, session.provider)
-        return session
 
     def _close_sessions(self, copy: PrivateCopy | None, end: float) -> None:
         with self._changing:
@@ -475,18 +369,6 @@ class _Attention:
 
 def _not_opened() -> ModelFailedError:
     return ModelFailedError("the model's attention graph could not be opened again")
-
-
-def _parse(content: bytes, folder: Path, runtime: Runtime) -> Manifest:
-    """The manifest of a bundle; BundleError unless this device can run it."""
-    found = manifest.parse(content, str(folder / layout.MANIFEST))
-    device, here = ("cuda", "CUDA") if runtime.on_gpu else ("cpu", "the CPU")
-    if device not in found.devices:
-        raise BundleError(
-            f"{folder}: is for {' and '.join(found.devices)} alone: it has operators "
-            f"without a kernel on {here}"
-        )
-    return found
 
 
 def attention_values(manifest: Manifest) -> int:

@@ -154,7 +154,7 @@ def test_a_bundle_for_other_devices_is_refused(
 def test_log_names_the_onnxruntime_of_the_export(
     open_model: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "foretell.service.engine.model")
+    caplog.set_level("INFO", "foretell.service.engine.graphs")
     spec = Spec(changes={"libraries": {"onnxruntime": "1.2.3"}})
     open_model(write_bundle(tmp_path, spec))
     message = "exported with onnxruntime 1.2.3; its probes pass under "
@@ -449,7 +449,7 @@ def test_failed_call_on_all_threads_waits_for_the_others(runtime: Runtime, tmp_p
         done.append(worker)
 
     with pytest.raises(ModelFailedError, match="the first one's"):
-        model._on_threads(call)
+        model._graphs.on_threads(call)
     assert done == [1]
     model.close(5)
     scheduler.close(5)
@@ -458,7 +458,7 @@ def test_failed_call_on_all_threads_waits_for_the_others(runtime: Runtime, tmp_p
 def test_wait_for_busy_inference_threads_is_bounded(
     open_model: Open, scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretell.service.engine.model._THREADS_SECONDS", 0.05)
+    monkeypatch.setattr("foretell.service.engine.graphs._THREADS_SECONDS", 0.05)
     busy = threading.Event()
     held = scheduler.on_threads(lambda worker: busy.wait(30))
     with pytest.raises(ModelFailedError, match="an inference thread was not free within 0 s"):
@@ -477,7 +477,7 @@ def test_cpu_model_takes_its_fastest_batch(
         timed.append(set(seconds))
         return usual // 2
 
-    monkeypatch.setattr("foretell.service.engine.model.fastest_batch", fastest)
+    monkeypatch.setattr("foretell.service.engine.graphs.fastest_batch", fastest)
     bundle = write_bundle(tmp_path, Spec())
     for given, most in ((None, 4), (3, 3)):
         model = Model(bundle, runtime, scheduler, Capacity(given, 64, 1 << 20), Quiet())

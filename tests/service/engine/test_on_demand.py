@@ -350,7 +350,7 @@ def test_later_loads_skip_timing_and_attention_tests(
     model.load()
     sums = 4 * ["compare"]
     assert tried == [*sums, "replay", "time_runs", "replay"]
-    model.max_batch = 5
+    model._graphs.max_batch = 5
     other.load()
     tried.clear()
     model.load()

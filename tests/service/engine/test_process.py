@@ -169,7 +169,7 @@ def test_end_does_not_wait_for_runs_and_loads(tmp_path: Path, what: str) -> None
         feeds = {HISTORY: np.zeros((1, 4, 1), np.float32)}
         model.submit(feeds, deadline=time.monotonic() + PATIENCE)
     else:
-        model._open = hold
+        model._graphs.open = hold
         model._ask_for_attention()
     assert going.wait(PATIENCE)
     repository.close(0)
