@@ -303,8 +303,9 @@ class Model(Named):
             raise _not_opened() from BundleError(attention.failure)
         assert self._copy is not None  # noqa: S101 - it is loaded
         opening = partial(self._open_attention, attention, self._copy)
-        attention.opener = self._scheduler.beside(opening)
+        # Set first: the attempt may already have failed when `beside` returns.
         attention.is_opening = True
+        attention.opener = self._scheduler.beside(opening)
 
     def _open_attention(self, attention: _Attention, copy: PrivateCopy) -> None:
         session, failure = None, ""

@@ -4,8 +4,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import onnxruntime
@@ -195,6 +197,30 @@ def test_broken_attention_graph_fails_only_runs_with_attention(
     # Requests until the next attempt are refused at once.
     assert opened == [layout.EXPLAIN_GRAPH]
     model._attention.retry_at -= 3600
+    assert LAGS in explain(model).result(30)
+
+
+def test_attention_graph_that_fails_at_once_is_opened_again(
+    open_model: Open,
+    runtime: Runtime,
+    scheduler: Scheduler,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = open_model(write_bundle(tmp_path, EXPLAINS))
+    beside = scheduler.beside
+
+    def beside_and_failed(function: Callable[[], None]) -> Future[None]:
+        call = beside(function)
+        until(lambda: model._attention.failure != "")
+        return call
+
+    with monkeypatch.context() as broken:
+        broken.setattr(runtime, "open", Mock(side_effect=BundleError("no memory")))
+        broken.setattr(scheduler, "beside", beside_and_failed)
+        with pytest.raises(ModelFailedError, match="could not be opened again"):
+            explain(model).result(30)
+    model._attention.retry_at = 0.0
     assert LAGS in explain(model).result(30)
 
 
