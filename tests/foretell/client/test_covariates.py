@@ -96,7 +96,10 @@ def test_backtest_warns_that_covariates_came_true(client: Client, server: Server
     body = {"model": "shop", "inputs": [entry]}
     expected = httpx.post(f"{server.url}/backtest", json=body).json()["outputs"][0]["content"][0]
     channels = found.series["a"].channels
-    assert [each.mae for each in channels] == [each["mae"] for each in expected["channels"]]
+    # Windows may run in other batches, whose sums are rounded otherwise.
+    assert [each.mae for each in channels] == pytest.approx(
+        [each["mae"] for each in expected["channels"]], rel=1e-6
+    )
 
 
 Change = Callable[[dict[str, list[Any]]], object]
