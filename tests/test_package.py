@@ -35,9 +35,12 @@ with (Path({folder!r}) / "imported").open("a") as file:
 """
 # Every module of foretell, torch's among them, except those that click and Alembic run.
 EVERY = """
-import importlib, pkgutil, foretell
+import importlib.util, pkgutil, foretell
+skipped = {"foretell.__main__", "foretell.service.ledger.migrations.env"}
+if not importlib.util.find_spec("simdjson"):
+    skipped.add("foretell.service.forecast.simd")
 for found in pkgutil.walk_packages(foretell.__path__, "foretell."):
-    if found.name not in ("foretell.__main__", "foretell.service.ledger.migrations.env"):
+    if found.name not in skipped:
         print(importlib.import_module(found.name).__file__)
 """
 BOTH = """

@@ -95,10 +95,12 @@ def _addresses(host: str) -> list[_Address]:
 def _address(host: str) -> _Address:
     """The form of an address on this machine, where one socket may serve both protocols."""
     ip = ip_address(host)
-    if isinstance(ip, IPv6Address):
-        if ip.is_unspecified and socket.has_dualstack_ipv6():
+    if ip == IPv6Address("::"):
+        if socket.has_dualstack_ipv6():
             return _Address(socket.AF_INET6, "::", dual_stack=True)
-        ip = IPv4Address(0) if ip.is_unspecified else ip.ipv4_mapped or ip
+        ip = IPv4Address(0)
+    if isinstance(ip, IPv6Address):
+        ip = ip.ipv4_mapped or ip
     family = socket.AF_INET if isinstance(ip, IPv4Address) else socket.AF_INET6
     return _Address(family, str(ip))
 
