@@ -95,7 +95,7 @@ class Mirror:
             version: That version; None for the chosen ones only.
 
         Raises:
-            StorageError: no model can be listed, the repository is suddenly empty, or another
+            StorageError: no model can be read, the repository is suddenly empty, or another
                 server holds the lock without progress; no version was fetched.
             OSError: the folder cannot be written.
         """
@@ -110,9 +110,10 @@ class Mirror:
             gone = here - found
             for key in gone:
                 self._remove(key)
-            unread = self._fetch_serving(there)
+            asked = found & {(name, version)}
+            unread = self._fetch_serving(there, needed=not asked)
             chosen = self._chosen(key for key in found if key[0] not in unread)
-            tags = there.tags(sorted(chosen | (found & {(name, version)})))
+            tags = there.tags(sorted(chosen | asked))
             self.unlisted = {**there.failures, **unread}
             missing = [key for key, tag in tags.items() if not self._has(key, tag)]
             locks: dict[str, threading.Lock] = {}
@@ -139,11 +140,14 @@ class Mirror:
             with ThreadPoolExecutor(_AT_A_TIME) as pool:
                 try:
                     each = zip(missing, pool.map(fetch, missing), strict=True)
-                    self._failed = {key: one for key, one in each if one is not None}
+                    failed = {key: one for key, one in each if one is not None}
                 except (KeyboardInterrupt, SystemExit):
                     # The pool waits for the fetches that it has started.
                     self.stop()
                     raise
+            # Versions of models that cannot be read were not tried again.
+            untried = {key for key in self._failed if key[0] in self.unlisted and key not in tags}
+            self._failed = {key: self._failed[key] for key in untried} | failed
             self.failures = {key: one.reason for key, one in self._failed.items()}
             if gone or missing:
                 self._clean()
@@ -182,10 +186,11 @@ class Mirror:
             for version in layout.versions(self.folder, name):
                 yield name, version
 
-    def _fetch_serving(self, there: Listing) -> dict[str, str]:
+    def _fetch_serving(self, there: Listing, *, needed: bool) -> dict[str, str]:
         """Fetch the changed files that say which version serves, and remove those that are gone.
 
-        Returns the models whose file cannot be read, with the reasons.
+        Returns the models whose file cannot be read, with the reasons. StorageError: these are all
+        models, and one is `needed`.
         """
         names = {name for name, _ in there.versions}
         wanted = {name: tag for name, tag in there.serving.items() if name in names}
@@ -211,7 +216,7 @@ class Mirror:
             file.parent.mkdir(exist_ok=True)
             new.rename(file)
             self._serving[name] = tag
-        if unread and unread.keys() == names:
+        if needed and unread and unread.keys() == names:
             raise StorageError("; ".join(unread.values()))
         return unread
 

@@ -292,9 +292,16 @@ def test_unreadable_pin_of_a_model_does_not_stop_the_others(
     assert list(mirror.unlisted) == ["repeat"]
     assert f"repeat/{layout.SERVING}: AccessDenied" in mirror.unlisted["repeat"]
     # A version that a request names needs no pin.
+    proxy.faults[f"GET .*{stored(other)}"] = "500"
     mirror.refresh("repeat", "2")
-    assert here(mirror) == ["repeat/1", "repeat/2", "sea/1"]
+    assert list(mirror.failures) == [("repeat", "2")]
+    mirror.refresh()
+    assert list(mirror.failures) == [("repeat", "2")]
+    del proxy.faults[f"GET .*{stored(other)}"]
     remove(located(mirror), "sea/1")
+    mirror.refresh("repeat", "2")
+    assert here(mirror) == ["repeat/1", "repeat/2"]
+    assert mirror.failures == {}
     with pytest.raises(StorageError, match=f"repeat/{layout.SERVING}: AccessDenied"):
         mirror.refresh()
     proxy.faults.clear()
