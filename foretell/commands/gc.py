@@ -16,7 +16,7 @@ def command(repository: str, empty: bool) -> None:
     """Remove files of REPOSITORY (s3://bucket/prefix, gs://… or az://…) that no version uses.
 
     A file that no version uses is moved to trash/. A run at least 24 hours later removes it. Run
-    this command once a day; bundles may be published meanwhile.
+    this command once a day, one run at a time; bundles may be published meanwhile.
     """
     from foretell.storage.collecting import collect
     from foretell.storage.errors import StorageError

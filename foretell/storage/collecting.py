@@ -41,8 +41,8 @@ class Collected(NamedTuple):
 def collect(location: Location, *, empty: bool = False) -> Collected:
     """Remove the files that no manifest has named for `GRACE`.
 
-    A long run lists the repository again, so bundles may be published meanwhile, and other runs may
-    be at work.
+    Bundles may be published meanwhile. A long run lists the repository again, so a run that paused
+    does no harm when it goes on beside another one.
 
     Args:
         location: The repository.
@@ -55,8 +55,9 @@ def collect(location: Location, *, empty: bool = False) -> Collected:
     done: Counter[_Step] = Counter()
     failures: list[str] = []
     tried: set[str] = set()
+    last = -1
     while True:
-        there, before = _Snapshot(location, empty=empty), len(tried)
+        there = _Snapshot(location, empty=empty)
         for own, step in there.steps():
             if own in tried:
                 continue
@@ -70,10 +71,12 @@ def collect(location: Location, *, empty: bool = False) -> Collected:
                 failures.append(str(error))
         else:
             return Collected(done["remove"], done["move"], done["restore"], tuple(failures))
-        if len(tried) == before:
+        # The first listing may have been interrupted.
+        if len(tried) == last:
             raise StorageError(
                 f"{location}: reading the manifests takes over an hour; remove old versions first"
             )
+        last = len(tried)
 
 
 class _Snapshot:

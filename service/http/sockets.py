@@ -95,7 +95,8 @@ def _addresses(host: str) -> list[_Address]:
 def _address(host: str) -> _Address:
     """The form of an address on this machine, where one socket may serve both protocols."""
     ip = ip_address(host)
-    if ip == IPv6Address("::"):
+    # Not its own property, which in Python 3.14 holds for ::ffff:0.0.0.0, too.
+    if isinstance(ip, IPv6Address) and int(ip) == 0:
         if socket.has_dualstack_ipv6():
             return _Address(socket.AF_INET6, "::", dual_stack=True)
         ip = IPv4Address(0)
