@@ -27,16 +27,16 @@ def run_parts(
     parts: Sequence[Part],
     workers: int | None,
     address: str,
-    find: Callable[[], Path] | None = None,
+    find: Callable[[], Path],
 ) -> Iterator[Done]:
     """Forecast parts in any order; other nodes repeat the parts of a lost node.
 
     Args:
-        work: Table, model and target; all nodes reach them under the same paths.
+        work: Table, model and target; all nodes reach table and target under the same paths.
         parts: Parts to forecast.
         workers: Largest number of actors; by default the number of GPUs, or of CPUs without GPUs.
         address: Address of the cluster; `local` starts one on this machine for this run.
-        find: Function that finds the bundle on a node; None if its path is the same on all nodes.
+        find: Function that finds the bundle on a node.
 
     Raises:
         BatchError: there is no such cluster, a part cannot be forecast, or its worker's process
@@ -65,7 +65,7 @@ def run_parts(
 
 
 def _run(
-    work: Work, parts: Sequence[Part], workers: int | None, find: Callable[[], Path] | None
+    work: Work, parts: Sequence[Part], workers: int | None, find: Callable[[], Path]
 ) -> Iterator[Done]:
     resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
     gpus = 0 if work.device == "cpu" else int(resources.get("GPU", 0))
@@ -101,7 +101,7 @@ def _run(
 class _Actor:
     """A worker on a node."""
 
-    def __init__(self, work: Work, parts: list[Part], find: Callable[[], Path] | None) -> None:
+    def __init__(self, work: Work, parts: list[Part], find: Callable[[], Path]) -> None:
         self._find = find
         self._work = work
         self._parts = parts
@@ -110,8 +110,7 @@ class _Actor:
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[int]]:
         if self._worker is None:
             # Created on use: the command receives errors of calls, not of the constructor.
-            found = self._find() if self._find else self._work.bundle
-            self._worker = Worker(replace(self._work, bundle=found))
+            self._worker = Worker(replace(self._work, bundle=self._find()))
         done = self._worker.run(self._parts[int(batch["part"][0])])
         return {
             "part": [done.part],

@@ -62,7 +62,10 @@ class _Unchanged:
 
     def check(self, folder: Path, content: bytes, sums: Mapping[str, str]) -> None:  # noqa: ARG002
         if digest_of(content) != self._digest:
-            raise BundleError(f"{folder}: is not the bundle that the run began with; begin again")
+            raise BundleError(
+                f"{folder}: is not the bundle that the run began with; put that one back and "
+                "repeat the command, or write to another OUTPUT"
+            )
 
 
 class Worker:

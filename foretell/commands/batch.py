@@ -132,8 +132,8 @@ def command(
         from foretell.batch import on_ray
 
         # Nodes do not have the folder of this process.
-        there = pinned(model, bundle) or str(bundle)
-        find = partial(find_bundle, there, cache and cache.absolute())
+        url = pinned(model, bundle)
+        find = partial(find_bundle, url, cache and cache.absolute()) if url else lambda: bundle
         execute = partial(on_ray.run_parts, workers=workers, address=ray, find=find)
     with _bar() as progress:
         most = processes.workers_of(task.device, workers)

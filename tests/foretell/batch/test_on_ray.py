@@ -51,14 +51,11 @@ def cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-def forecast(
-    path: Path, bundle: Path, folder: Path, find: Callable[[], Path] | None = None
-) -> Summary:
+def forecast(path: Path, bundle: Path, folder: Path) -> Summary:
     def execute(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
-        if find is not None:
-            # Ray's workers may have another path of the bundle than the command.
-            work = replace(work, bundle=Path("/nowhere"))
-        return run_parts(work, parts, None, "local", find)
+        # Ray's workers may have another path of the bundle than the command.
+        work = replace(work, bundle=Path("/nowhere"))
+        return run_parts(work, parts, None, "local", lambda: bundle)
 
     return forecast_table(task(path, folder, bundle), execute, part_rows=100)
 
@@ -68,7 +65,7 @@ def test_forecasts_equal_those_of_processes(cluster: None, tmp_path: Path) -> No
     given = pa.concat_tables([many(60), table({"short": wave(0, 3)})])
     path = tmp_path / "given.parquet"
     parquet.write_table(given, path, row_group_size=64)
-    assert forecast(path, bundle, tmp_path, lambda: bundle).counts == (60, 1)
+    assert forecast(path, bundle, tmp_path).counts == (60, 1)
     names = [about["ActorClassName"] for about in state.actors().values()]
     assert sum("_Actor" in name for name in names) == 2
     run(path, bundle, tmp_path / "other")
@@ -136,10 +133,28 @@ def test_nodes_read_the_bundle_that_was_verified(
     assert f"{other}: is not the bundle that the run began with" in message
 
 
+def test_nodes_take_the_path_of_the_bundle_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = write_bundle(tmp_path, Spec()).rename(tmp_path / "name@1")
+    path = tmp_path / "given.parquet"
+    parquet.write_table(many(3), path)
+
+    def on_a_node(
+        work: Work, parts: Sequence[Part], *, find: Callable[[], Path], **_: object
+    ) -> Iterator[Done]:
+        return here(replace(work, bundle=find()), parts)
+
+    monkeypatch.setattr(on_ray, "run_parts", on_a_node)
+    # A version ends the text; this is the name of a folder.
+    done("batch", path, tmp_path / "out", f"--model={bundle}/", "--ray=local")
+
+
 def test_missing_cluster_is_an_error(tmp_path: Path) -> None:
     bundle, path = write_bundle(tmp_path, Spec()), tmp_path / "given.parquet"
     parquet.write_table(many(3), path)
     with pytest.raises(BatchError, match="Ray: "):
         forecast_table(
-            task(path, tmp_path, bundle), lambda *each: run_parts(*each, None, "nowhere")
+            task(path, tmp_path, bundle),
+            lambda *each: run_parts(*each, None, "nowhere", lambda: bundle),
         )

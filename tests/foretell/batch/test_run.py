@@ -65,6 +65,31 @@ def test_interrupted_run_resumes(models: Path, tmp_path: Path) -> None:
     assert (third.counts, third.before) == ((101, 1), 102)
 
 
+def test_run_whose_bundle_is_replaced_goes_on_once_it_is_back(tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path / "models", Spec())
+    kept, other = tmp_path / "kept", write_bundle(tmp_path / "other", Spec(burn=1))
+
+    def replaced(work: Work, parts: Sequence[Part]) -> Iterator[Done]:
+        yield from here(work, parts[:1])
+        bundle.rename(kept)
+        other.rename(bundle)
+        yield from here(work, parts[1:])
+
+    parquet.write_table(many(100), tmp_path / "given.parquet", row_group_size=64)
+    job = task(tmp_path / "given.parquet", tmp_path, bundle)
+    with pytest.raises(BatchError, match=r"put that one back and repeat the command, or write to"):
+        forecast_table(job, replaced, part_rows=100)
+    with pytest.raises(BatchError, match="out: holds a run of model"):
+        forecast_table(job, here)
+    elsewhere = job._replace(target=str(tmp_path / "elsewhere"))
+    assert forecast_table(elsewhere, here).counts == (100, 0)
+    bundle.rename(other)
+    kept.rename(bundle)
+    summary = forecast_table(job, here)
+    assert summary.before > 0
+    assert summary.counts == (100, 0)
+
+
 def test_part_that_fails_leaves_nothing(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
