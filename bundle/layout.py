@@ -102,6 +102,8 @@ def versions(repository: Path, name: str) -> list[str]:
 def newest(folder: Path) -> Path:
     """The folder of a bundle: the given one, or the newest version in a model's folder."""
     folder = folder.resolve()
+    if (folder / MANIFEST).is_file():
+        return folder
     if NAME.fullmatch(folder.name) and (found := versions(folder.parent, folder.name)):
         return folder / found[-1]
     return folder

@@ -327,6 +327,36 @@ def test_client_and_predict_need_no_extra(bundle: Path, tmp_path: Path, others: 
         assert done.stdout == "{'load': [7.0, 7.0, 7.0, 7.0]}\n", done.stderr
 
 
+def test_report_of_a_bundle_needs_no_extra(bundle: Path, others: str) -> None:
+    done = run_here(ALONE, others, "verify", bundle, "--report")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "export {bundle} --triton {folder}/triton",
+        "backtest {folder}/load.csv --model {bundle}",
+    ],
+)
+def test_commands_without_a_server_need_no_extra_of_servers(
+    bundle: Path, tmp_path: Path, words: str
+) -> None:
+    rows = [f"2024-01-{1 + hour // 24:02}T{hour % 24:02}:00:00,{hour % 7}" for hour in range(96)]
+    (tmp_path / "load.csv").write_text("\n".join(["date,load", *rows, ""]))
+    extras = PROJECT["optional-dependencies"]
+    others = with_requirements(extras["serve"]) - with_requirements(
+        [*PROJECT["dependencies"], *extras["train"], "onnxruntime"]
+    )
+    providers = metadata.packages_distributions().items()
+    missing = sorted(top for top, by in providers if others & set(map(canonicalize_name, by)))
+    assert {"fastapi", "pydantic_settings", "uvicorn"} <= set(missing)
+    done = run_here(
+        ALONE, json.dumps(missing), *words.format(bundle=bundle, folder=tmp_path).split()
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "extra"),
     [

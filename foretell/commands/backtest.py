@@ -72,7 +72,9 @@ def command(
     check_picture(picture)
     if out is not None:
         check_writable(out)
-    folder = accept(folder, signed_by)
+    from foretell.bundle import layout
+
+    folder = accept(layout.newest(folder), signed_by)
 
     from foretell.backtesting.backtest import backtest, saw
     from foretell.backtesting.subject import load_subject

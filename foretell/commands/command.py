@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 import click
+
+from foretell.bundle.errors import BundleError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -32,16 +35,25 @@ class Command(click.Command):
 
     Args:
         resumed: Verb phrase for the message after an interrupt, if repeating the command resumes.
+        refused: Exit code after an error of a bundle.
     """
 
-    def __init__(self, *given: Any, resumed: str | None = None, **described: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        *given: Any,  # noqa: ANN401
+        resumed: str | None = None,
+        refused: int = 2,
+        **described: Any,  # noqa: ANN401
+    ) -> None:
         super().__init__(*given, **described)
         self._resumed = resumed
+        self._refused = refused
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command."""
+        """Run the command; `ctx.obj` frees what it holds before its error is printed."""
         try:
-            return super().invoke(ctx)
+            with ExitStack() as ctx.obj:
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             if self._resumed is None:
                 raise
@@ -57,7 +69,7 @@ class Command(click.Command):
             else:
                 raise
             click.echo(f"foretell {self.name}: {problem}", err=True)
-            raise SystemExit(2) from None
+            raise SystemExit(self._refused if isinstance(error, BundleError) else 2) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options below their headings."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -241,13 +244,34 @@ signed_by_option = click.option(
 def accept(bundle: Path, signed_by: Sequence[Path]) -> Path:
     """The folder from which a command reads a bundle until it ends; see `foretell.signed`.
 
+    Args:
+        bundle: Folder of a bundle.
+        signed_by: Files of public keys.
+
     Raises:
         BundleError: the bundle is damaged, or is not signed as required.
         StartError: a key cannot be used.
     """
     from foretell.signed import accepted
 
-    return click.get_current_context().with_resource(accepted(bundle, signed_by))
+    held = click.get_current_context().obj
+    held.enter_context(_exit_when_terminated())
+    folder: Path = held.enter_context(accepted(bundle, signed_by))
+    return folder
+
+
+@contextmanager
+def _exit_when_terminated() -> Iterator[None]:
+    """Let SIGTERM exit, which removes the copy of a bundle, unless the command handles it."""
+    before = signal.getsignal(signal.SIGTERM)
+    if before is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 repository_option = click.option(

@@ -179,9 +179,10 @@ def _open(
     device: DeviceChoice,
 ) -> AbstractContextManager[Client]:
     if bundle is not None:
+        from foretell.bundle import layout
         from foretell.predict.in_process import opened
 
-        return opened(accept(bundle, signed_by), device)
+        return opened(accept(layout.newest(bundle), signed_by), device)
     from foretell.client import Client
 
     return Client(url or "http://127.0.0.1:8000", key=key, timeout=timeout, retry_for=timeout)

@@ -21,10 +21,10 @@ def command(bundle: Path, out: Path | None, overwrite: bool, signed_by: tuple[Pa
     BUNDLE is a bundle, or a model's folder for its newest bundle. The page needs no other file and
     no network.
     """
-    from foretell.bundle import manifest
+    from foretell.bundle import layout, manifest
     from foretell.files import check_writable, written_whole
 
-    folder = accept(bundle, signed_by)
+    folder = accept(layout.newest(bundle), signed_by)
     about = manifest.read(folder)
     page = out or Path(f"{about.name}-{about.version}.html")
     check_writable(page, overwrite=overwrite)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from foretell.verification.reference import Cases
 
 
-@click.command("verify", cls=Command, short_help="Check a bundle as the server does.")
+@click.command("verify", cls=Command, refused=1, short_help="Check a bundle as the server does.")
 @click.argument("bundle", type=FOLDER)
 @click.option("--checkpoint", type=FOLDER, help="Checkpoint to compare with in torch as well.")
 @click.option(
@@ -61,32 +61,28 @@ def command(
     """
     from foretell.bundle import layout
     from foretell.bundle.checksums import check
-    from foretell.bundle.errors import BundleError
     from foretell.bundle.manifest import read
+    from foretell.signed import is_required
     from foretell.terminal.tables import print_calibration, print_composition, print_verification
 
     if data is not None and checkpoint is None:
         raise click.UsageError("--data needs --checkpoint")
     bundle = layout.newest(bundle)
-    try:
-        folder = accept(bundle, signed_by)
-        if folder != bundle:
-            click.echo(f"signed: {bundle / layout.SIGNATURE}")
-        manifest = read(folder)
-        if report:
-            print_composition(manifest)
-            print_verification(manifest.verification, manifest.targets, manifest.precision)
-            print_calibration(manifest)
-            return
-        if device == "cuda" or timings or (reference is not None and checkpoint is None):
-            check(folder, manifest.files)
-            cases = _cases(checkpoint, data, reference)
-            passed = _on_device(folder, manifest, cases, device, timings=timings)
-        else:
-            passed = _as_served(folder, manifest, checkpoint, data, reference)
-    except BundleError as error:
-        click.echo(f"foretell verify: {error}", err=True)
-        raise SystemExit(1) from None
+    folder = accept(bundle, signed_by)
+    if is_required(signed_by):
+        click.echo(f"signed: {bundle / layout.SIGNATURE}")
+    manifest = read(folder)
+    if report:
+        print_composition(manifest)
+        print_verification(manifest.verification, manifest.targets, manifest.precision)
+        print_calibration(manifest)
+        return
+    if device == "cuda" or timings or (reference is not None and checkpoint is None):
+        check(folder, manifest.files)
+        cases = _cases(checkpoint, data, reference)
+        passed = _on_device(folder, manifest, cases, device, timings=timings)
+    else:
+        passed = _as_served(folder, manifest, checkpoint, data, reference)
     click.echo(f"{manifest.name}@{manifest.version}: {'verified' if passed else 'FAILED'}")
     raise SystemExit(0 if passed else 1)
 

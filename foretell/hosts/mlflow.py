@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from foretell.bundle import checksums, example
+from foretell.bundle import checksums, example, layout
 from foretell.bundle import manifest as manifests
 from foretell.bundle.manifest import Manifest
 from foretell.errors import RefusedError
@@ -45,6 +45,8 @@ def write(bundle: Path, folder: Path) -> Path:
 
     manifest = manifests.read(bundle)
     checksums.check(bundle, manifest.files)
+    # A model whose bundle is signed may be loaded where signatures are required.
+    extras = "cpu,signing" if (bundle / layout.SIGNATURE).is_file() else "cpu"
     if folder.exists():
         raise RefusedError(f"{folder}: exists already")
     hidden = folder.with_name(f".{folder.name}.writing")
@@ -55,7 +57,7 @@ def write(bundle: Path, folder: Path) -> Path:
             data_path=str(bundle),
             signature=_signature(manifest),
             input_example=_example(bundle, manifest),
-            pip_requirements=[f"foretell[cpu]=={metadata.version('foretell')}"],
+            pip_requirements=[f"foretell[{extras}]=={metadata.version('foretell')}"],
             metadata={"model": manifest.name, "version": manifest.version},
         )
         hidden.rename(folder)

@@ -72,7 +72,8 @@ class OpenBundle:
             self._engine = LocalEngine(load(settings, metrics), metrics)
         except StartError as error:
             self._repository.cleanup()
-            raise RefusedError(str(error)) from None
+            temporary = f"model repository {self._repository.name}"
+            raise RefusedError(str(error).replace(temporary, str(folder))) from None
         app = httpx.ASGITransport(create_app(settings, self._engine))
         self._transport = _Transport(app)
         self.client = Client("http://bundle", key="", timeout=_SECONDS, transport=self._transport)

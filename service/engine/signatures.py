@@ -22,10 +22,13 @@ class Signers(Protocol):
         """
 
 
-def open_signers(files: Sequence[Path], place: str = SETTING) -> Signers | None:
-    """The keys in files, if any; StartError, which names the place, if one cannot be used."""
-    if not files:
-        return None
+def open_signers(files: Sequence[Path]) -> Signers | None:
+    """The keys in files, if any; StartError if one cannot be used."""
+    return read_signers(files, SETTING) if files else None
+
+
+def read_signers(files: Sequence[Path], place: str) -> Signers:
+    """The keys in files; StartError, which names the place, if one cannot be used."""
     try:
         # Most servers require no signatures, and need none of its libraries.
         module = import_module("foretell.signing.verify")

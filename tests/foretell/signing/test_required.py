@@ -209,6 +209,7 @@ def test_mlflow_loads_signed_bundles_only(
     pyfunc = pytest.importorskip("mlflow.pyfunc", reason="extra mlflow")
     place = tmp_path / "model"
     done("export", second, "--mlflow", place, "--signed-by", pair.public)
+    assert "foretell[cpu,signing]==" in (place / "requirements.txt").read_text()
     monkeypatch.setenv("FORETELL_SIGNED_BY", str(pair.public))
     model = pyfunc.load_model(str(place))
     assert len(model.predict(model.input_example)) == 4
@@ -218,6 +219,22 @@ def test_mlflow_loads_signed_bundles_only(
     monkeypatch.setenv("FORETELL_SIGNED_BY", "")
     with pytest.raises(StartError, match=r"^FORETELL_SIGNED_BY: is empty"):
         pyfunc.load_model(str(place))
+
+
+def test_misplaced_bundle_is_not_called_unsigned(second: Path, pair: Pair) -> None:
+    moved = second.rename(second.with_name("3"))
+    message = refused("verify", moved, "--signed-by", pair.public, status=1)
+    assert f"{moved}: the manifest is of repeat version 2; " in message
+    assert "its signature is valid, for repeat version 2 alone" in message
+
+
+def test_bundle_within_a_bundle_is_not_read(second: Path) -> None:
+    (second / "1").mkdir()
+    (second / "1" / "manifest.json").write_text("{}")
+    for folder in (second.parent, second):
+        output = done("verify", folder).stdout
+        assert output.endswith("repeat@2: verified\n")
+        assert "signed: " not in output
 
 
 def test_worker_of_a_batch_refuses_another_bundle(second: Path, tmp_path: Path) -> None:
