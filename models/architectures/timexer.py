@@ -22,12 +22,12 @@ from foretell.models.attention.mechanism import Attended, Site
 from foretell.models.config import ARCHITECTURES, NormOfWindows, calendar_of
 from foretell.models.forecaster import Forecaster
 from foretell.models.inputs import Explained, Inputs
-from foretell.models.layers import scales
 from foretell.models.layers.dropout import Dropout
 from foretell.models.layers.embedding import sinusoids
 from foretell.models.layers.feed_forward import FeedForward
 from foretell.models.layers.repetition import at_each_step
 from foretell.models.layers.transformer import Decoded
+from foretell.models.layers.window_norms import InstanceNorm
 from foretell.timeaxis.calendar import Calendar
 from foretell.timeaxis.frequency import Frequency
 
@@ -231,16 +231,17 @@ class TimeXer(Forecaster):
         self.dropout = Dropout(config.dropout)
         normed = [float(i in forecast) for i in range(config.channels)]
         self._normed = nn.Buffer(torch.tensor(normed), persistent=False)
+        self.target_norm = InstanceNorm(config.channels) if config.target_norm else None
 
     @override
     def run(self, inputs: Inputs, *, explain: bool) -> Explained:
         history = inputs.history
         centre = spread = None
-        if self.config.target_norm:
-            moments = scales.moments(history, centre="mean")
+        if self.target_norm is not None:
+            normalised, moments = self.target_norm(history)
             centre = moments.centre * self._normed
             spread = moments.spread * self._normed + (1 - self._normed)
-            history = (history - centre) / spread
+            history = torch.where(self._normed > 0, normalised, history)
         tokens = self._patches(self._of_targets(history))
         source = self._series(history, inputs)
         seen: dict[str, Evidence | None] = {}

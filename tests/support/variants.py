@@ -474,6 +474,8 @@ SAMPLE = (
     DLINEARS[3],
     _shallow(ITRANSFORMERS[0]),
     _shallow(TIMEXERS[0]),
+    # Its own norm of windows, inside of the network.
+    _shallow(COVARIATED[5]),
     TIDES[0],
     *map(_shallow, HUGGINGFACE_PATCHTSTS[:2]),
     _shallow(HEADED[2]),
