@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,8 @@ def second(tmp_path: Path, pair: Pair) -> Path:
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder for temporary files; nothing may be left in it."""
+    # Its own folder is kept for the whole process; paths of sockets in it must be short.
+    get_temp_dir()
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
