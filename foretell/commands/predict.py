@@ -111,6 +111,7 @@ def command(
         raise click.UsageError("--signed-by needs --bundle")
     check_picture(picture)
 
+    from foretell.bundle import layout
     from foretell.predict.output import STDOUT, check_output, write
 
     if out is not None:
@@ -118,7 +119,9 @@ def command(
     options: dict[str, Any] = {"horizon": horizon, "quantiles": list(quantiles)}
     if explain or stages:
         options["attention"] = {"heads": "mean"} | ({"stages": list(stages)} if stages else {})
-    with _open(url, bundle, signed_by, key, timeout, device) as client:
+    if bundle is not None:
+        bundle = accept(layout.newest(bundle), signed_by)
+    with _open(url, bundle, key, timeout, device) as client:
         answers = _ask(client, file, model, series, holdout, options, reading)
     _warn(answers)
     if not answers.forecasts:
@@ -171,18 +174,12 @@ def _explanation(
 
 
 def _open(
-    url: str | None,
-    bundle: Path | None,
-    signed_by: tuple[Path, ...],
-    key: str | None,
-    timeout: float,
-    device: DeviceChoice,
+    url: str | None, bundle: Path | None, key: str | None, timeout: float, device: DeviceChoice
 ) -> AbstractContextManager[Client]:
     if bundle is not None:
-        from foretell.bundle import layout
         from foretell.predict.in_process import opened
 
-        return opened(accept(layout.newest(bundle), signed_by), device)
+        return opened(bundle, device)
     from foretell.client import Client
 
     return Client(url or "http://127.0.0.1:8000", key=key, timeout=timeout, retry_for=timeout)

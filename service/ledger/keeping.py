@@ -26,8 +26,8 @@ from foretell.service.ledger.store import Store
 from foretell.timeaxis.frequency import Frequency
 from foretell.timeaxis.season import season_of
 
-# Levels of forecasts whose requests asked for none: the median, and the interval of 80%.
 _LARGEST = np.finfo(np.float32).max
+# Levels of forecasts whose requests asked for none: the median, and the interval of 80%.
 _LEVELS = (0.1, 0.5, 0.9)
 # Rows of a history in the digest of an input: versions may read histories of different lengths.
 _ROWS = 32

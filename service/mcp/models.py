@@ -17,17 +17,8 @@ _DESCRIBED, _DESCRIBED_BYTES, _NAMED = 20, 256 * 1024, 1000
 # Channels and categories of a model among others, and of one alone.
 _FEW, _MANY = 20, 1000
 _FACTS = (
-    *(
-        "name",
-        "version",
-        "digest",
-        "channels",
-        "targets",
-        "context",
-        "horizon",
-        "max_horizon",
-        "frequency",
-    ),
+    *("name", "version", "digest", "channels", "targets"),
+    *("context", "horizon", "max_horizon", "frequency"),
     *("needs_timestamps", "reads_gaps", "quantile_levels", "covariates", "verdict"),
 )
 

@@ -177,6 +177,12 @@ def read(storage: Storage, location: Location) -> None:
                     raise AssertionError(path) from error
 
 
+def remove_long_ago(storage: Storage, version: str) -> None:
+    """Remove a version, and let the time pass after which `collect` moves its files."""
+    storage.delete(None, [f"{version}/manifest.json"])
+    storage.now += GRACE + timedelta(hours=1)
+
+
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three bundles, of which two share files."""
@@ -277,8 +283,7 @@ def test_run_that_pauses_before_it_removes_a_file_removes_nothing(
 ) -> None:
     storage, location = installed(monkeypatch)
     publish(bundles[0], location)
-    storage.delete(None, ["a/1/manifest.json"])
-    storage.now += GRACE + timedelta(hours=1)
+    remove_long_ago(storage, "a/1")
     head = storage.head
 
     def pause(_: object, path: str) -> dict[str, Any]:
@@ -302,8 +307,7 @@ def test_run_that_pauses_before_it_removes_a_file_removes_nothing(
 def test_long_run_lists_again(bundles: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     storage, location = installed(monkeypatch)
     publish(bundles[0], location)
-    storage.delete(None, ["a/1/manifest.json"])
-    storage.now += GRACE + timedelta(hours=1)
+    remove_long_ago(storage, "a/1")
     files = storage.paths(BLOBS)
     listings: list[datetime] = []
     listed, delete = storage.list, storage.delete
@@ -330,8 +334,7 @@ def test_file_with_an_incomplete_copy_is_kept(
     publish(bundles[0], location)
     publish(bundles[2], location)
     there = storage.paths(BLOBS)
-    storage.delete(None, ["c/1/manifest.json"])
-    storage.now += GRACE + timedelta(hours=1)
+    remove_long_ago(storage, "c/1")
 
     def begin(_: object, source: str, target: str) -> None:
         storage.objects[target] = b"", storage.now
@@ -349,8 +352,7 @@ def test_file_that_cannot_be_collected_does_not_stop_the_others(
     named, copied = storage.named(), storage.copy
     publish(bundles[2], location)
     bad, *others = sorted(storage.named() - named)
-    storage.delete(None, ["c/1/manifest.json"])
-    storage.now += GRACE + timedelta(hours=1)
+    remove_long_ago(storage, "c/1")
 
     def copy(_: object, source: str, target: str) -> None:
         if source.endswith(bad):
@@ -372,8 +374,7 @@ def test_files_without_any_version_are_kept(
 ) -> None:
     storage, location = installed(monkeypatch)
     publish(bundles[0], location)
-    storage.delete(None, ["a/1/manifest.json"])
-    storage.now += GRACE + timedelta(hours=1)
+    remove_long_ago(storage, "a/1")
     with pytest.raises(BundleError, match="has files but no version"):
         collect(location)
     assert not storage.paths(TRASH)
